@@ -66,12 +66,12 @@ class CountedTrainer(Trainer):
 
     def counted(self, phase: str) -> None:
         """What was counted since the last call belongs to `phase`."""
-        found = self.counts
+        counts = self.counts
         self.by_phase[phase] = {
-            "launches": found.launches, "syncs": found.syncs, "uploads": found.uploads,
-            "by_operation": Counter(found.by_operation),
+            "launches": counts.launches, "syncs": counts.syncs, "uploads": counts.uploads,
+            "by_operation": Counter(counts.by_operation),
         }  # fmt: skip
-        found.clear()
+        counts.clear()
 
     def _update(self, step: int, loss: float) -> dict[str, Any]:
         self.counted("scoring")
@@ -127,19 +127,19 @@ def _random_model(settings: Device, folder: Path) -> None:
 def report(settings: Device, track: Track = quiet) -> dict[str, Any]:
     """The counts as rows, with their shares of a layer and of a token."""
     with track("one step on the strict device"):
-        found = count_step(settings)
+        step_counts = count_step(settings)
     rows = []
     for phase in PHASES:
-        counts = found["phases"][phase]
+        counts = step_counts["phases"][phase]
         rows.append(
             {
                 "name": phase,
                 **{name: counts[name] for name in ("launches", "syncs", "uploads")},
                 "launches_per_layer": counts["launches"] / settings.layers,
-                "launches_per_token": counts["launches"] / found["tokens"],
-                "syncs_per_token": counts["syncs"] / found["tokens"],
+                "launches_per_token": counts["launches"] / step_counts["tokens"],
+                "syncs_per_token": counts["syncs"] / step_counts["tokens"],
                 "most": dict(counts["by_operation"].most_common(5)),
             }
         )
-    sizes = {"tokens": found["tokens"], "layers": settings.layers}
+    sizes = {"tokens": step_counts["tokens"], "layers": settings.layers}
     return {"bench": "device", "settings": asdict(settings), **sizes, "results": rows, "notes": NOTES}

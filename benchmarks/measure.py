@@ -65,15 +65,15 @@ def run_child(case: Case) -> Row:
     command = [sys.executable, "-m", "benchmarks.child"]
     env = {**os.environ, **CHILD_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
     child = subprocess.run(command, input=request, capture_output=True, text=True, env=env, check=False)
-    said = child.stderr.strip()
+    stderr = child.stderr.strip()
     if child.returncode == UserError.exit_code:  # the child says what the user has to mend
-        raise UserError(said.splitlines()[-1].removeprefix("error: ") if said else "unknown error")
+        raise UserError(stderr.splitlines()[-1].removeprefix("error: ") if stderr else "unknown error")
     if child.returncode:
         ended = f"exit code {child.returncode}"
         if child.returncode < 0:
             ended = f"signal {signal.Signals(-child.returncode).name}"
             ended += " (out of memory?)" if child.returncode == -signal.SIGKILL else ""
-        raise UserError(f"bench {case.bench}, {case.name}: the child process died with {ended}:\n{said}")
+        raise UserError(f"bench {case.bench}, {case.name}: the child process died with {ended}:\n{stderr}")
     try:
         answer: Row = json.loads(child.stdout)
     except json.JSONDecodeError:

@@ -132,5 +132,5 @@ def report(settings: Precision, track: Track = quiet) -> dict[str, Any]:
     }
 
 
-def _errors(found: Made, expected: Made) -> tuple[float, ...]:
-    return tuple(((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, expected, strict=True))
+def _errors(actual: Made, expected: Made) -> tuple[float, ...]:
+    return tuple(((a.double() - b).norm() / b.norm()).item() for a, b in zip(actual, expected, strict=True))

@@ -88,9 +88,9 @@ def _pocket(settings: Step) -> Problem:
         for k, conversation in zip(now, conversations, strict=True):
             played[k].append(conversation)
     rollouts = []
-    for example, own in zip(examples, played, strict=True):
-        verdicts = (verify(example, own[0].final_text), *(None for _ in own[1:]))
-        rollouts.append(Rollout(example, tuple(own), verdicts))
+    for example, talks in zip(examples, played, strict=True):
+        verdicts = (verify(example, talks[0].final_text), *(None for _ in talks[1:]))
+        rollouts.append(Rollout(example, tuple(talks), verdicts))
     return Problem(config, model, chat.renderer, rollouts)
 
 

@@ -103,8 +103,8 @@ def training_config(settings: Steps, model: Path | None = None) -> Config:
         "rollout.top_p": 1.0, "rollout.top_k": 0, "rollout.merge": True, "engine.kind": "hf",
         "model.path": str(model) if model else "pocket", "model.dtype": settings.dtype,
     }  # fmt: skip
-    words = [f"{key}={str(v).lower() if isinstance(v, bool) else v}" for key, v in overrides.items()]
-    return load_config(None, words)
+    assignments = [f"{key}={str(v).lower() if isinstance(v, bool) else v}" for key, v in overrides.items()]
+    return load_config(None, assignments)
 
 
 def given_sequences(settings: Steps) -> list[Scored]:

@@ -46,8 +46,8 @@ _FORMS = (
 
 def _expressions(draw: random.Random, number: int) -> Item:
     a, b = draw.randrange(2, 99), draw.randrange(2, 99)
-    reference, said = draw.choice(_FORMS)
-    reply = f"So $\\boxed{{{said.format(a=a, b=b + number % 2)}}}$."
+    reference, reply_form = draw.choice(_FORMS)
+    reply = f"So $\\boxed{{{reply_form.format(a=a, b=b + number % 2)}}}$."
     return {"value": reference.format(a=a, b=b, c=a * b)}, reply
 
 
@@ -55,8 +55,8 @@ def _actions(draw: random.Random, number: int) -> Item:
     rooms = draw.sample(range(100), 3)
     calls = [{"book": {"room": [room], "day": ["Monday", "Mon"], "note": ["", "none"]}} for room in rooms]
     booked = [rooms[0] if number % 2 == 0 else 100, *rooms[1:]]
-    said = ", ".join(f"book(room={room}, day='monday')" for room in reversed(booked))
-    return {"calls": calls}, f"From your words: [{said}]"
+    bookings = ", ".join(f"book(room={room}, day='monday')" for room in reversed(booked))
+    return {"calls": calls}, f"From your words: [{bookings}]"
 
 
 _SCHEMA = """CREATE TABLE owner (id INTEGER PRIMARY KEY, name TEXT, age INT);
@@ -69,8 +69,8 @@ def _queries(draw: random.Random, number: int) -> Item:
     joined = "FROM owner o JOIN pet p ON p.owner = o.id"
     reference = f"SELECT o.name, count(*) {joined} WHERE o.age > {age} GROUP BY o.id"
     joined = f"FROM pet JOIN owner ON owner = owner.id WHERE NOT age {'<' if number % 2 else '<='} {age}"
-    said = f"SELECT name, count(pet.id) {joined} GROUP BY owner.id"
-    return {"schema_sql": _SCHEMA, "reference_sql": reference}, f"```sql\n{said}\n```"
+    query = f"SELECT name, count(pet.id) {joined} GROUP BY owner.id"
+    return {"schema_sql": _SCHEMA, "reference_sql": reference}, f"```sql\n{query}\n```"
 
 
 def _programs(draw: random.Random, number: int) -> Item:

@@ -144,8 +144,8 @@ def smopd(monkeypatch, capsys, tmp_path):
     """Run a command line in an empty folder; its exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["smopd", *words])
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["smopd", *arguments])
         capsys.readouterr()
         try:
             main()
@@ -163,10 +163,10 @@ def smopd_process(tmp_path):
     """Starts a command line in a process of its own, in the test's folder. It does not outlive the test."""
     started = []
 
-    def start(*words: str) -> subprocess.Popen:
+    def start(*arguments: str) -> subprocess.Popen:
         pipe = subprocess.PIPE
         started.append(
-            subprocess.Popen([*COMMAND, *words], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+            subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
         )
         return started[-1]
 

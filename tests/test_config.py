@@ -80,9 +80,9 @@ def test_importing_the_config_does_not_import_torch() -> None:
 def test_the_defaults_are_what_the_qwen3_recipes_spell_out(name: str) -> None:
     written = flatten(tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8")))
     tables, defaults = ("objective", "lora", "teacher", "optim"), flat(Config())
-    said = {key: value for key, value in written.items() if key.split(".")[0] in tables}
-    assert len(said) > 20
-    assert said == {key: defaults[key] for key in said}
+    recipe_settings = {key: value for key, value in written.items() if key.split(".")[0] in tables}
+    assert len(recipe_settings) > 20
+    assert recipe_settings == {key: defaults[key] for key in recipe_settings}
     assert written["model.path"].lower() == f"qwen/{name}"
 
 
@@ -160,13 +160,13 @@ def test_set_complaints(text: str, message: str) -> None:
 
 
 def test_a_setting_of_other_methods_is_known_as_theirs() -> None:
-    said = complaint("pocket", ["objective.keep=0.5"], "grpo")
-    assert said.startswith(
+    message = complaint("pocket", ["objective.keep=0.5"], "grpo")
+    assert message.startswith(
         "--set: objective.keep is not a setting of grpo; it belongs to baseline, entropy, "
     )
-    assert said.endswith(", ...")
-    said = complaint("pocket", ["objective.kepe=0.5"], "entropy")
-    assert said == "--set: unknown key 'objective.kepe'; did you mean 'objective.keep'?"
+    assert message.endswith(", ...")
+    message = complaint("pocket", ["objective.kepe=0.5"], "entropy")
+    assert message == "--set: unknown key 'objective.kepe'; did you mean 'objective.keep'?"
 
 
 # Complaints about files.

@@ -36,8 +36,8 @@ def sets(model, name, *more):
 @families
 def test_trained_and_evaluated_through_the_command_line(smopd, tmp_path, name):
     (tmp_path / "empty.toml").write_text("")
-    words = set_words(sets(FAMILIES[name].save(tmp_path / "model"), name))
-    code, out, err = smopd("train", "empty.toml", "--out", "run", "--json", *words)
+    options = set_words(sets(FAMILIES[name].save(tmp_path / "model"), name))
+    code, out, err = smopd("train", "empty.toml", "--out", "run", "--json", *options)
     assert code == 0, err
     rows = metrics(tmp_path / "run")
     assert [row["skipped"] for row in rows] == [0, 0]
@@ -69,15 +69,15 @@ def test_fast_scoring_equals_plain_scoring_and_the_models_own_logits(tmp_path, n
     body, head = body_and_head(model)
     assert packable(body, 200) == FAMILIES[name].packed
     assert head.shape[0] == PADDED > len(chat.renderer.tokenizer)
-    found = []
+    results = []
     for path in (FAST, PLAIN):
         losses = score(model, chat.renderer, rollouts, plan_of(config), Moment(2, 2), path=path)
         totals(losses).mean().backward()
         scored = [pair for loss in losses for pair in loss.scored]
-        given = (column for _, stats in scored for column in vars(stats).values())
-        columns = [column.detach() for column in given if column is not None]
-        found.append([totals(losses).detach(), *columns, gradient(model)])
-    for ours, theirs in zip(*found, strict=True):
+        all_columns = (column for _, stats in scored for column in vars(stats).values())
+        columns = [column.detach() for column in all_columns if column is not None]
+        results.append([totals(losses).detach(), *columns, gradient(model)])
+    for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     assert max(stats.divergence.max() for _, stats in scored) > 1e-3  # there is something to compare
     assert [reply for reply, _ in scored] == [reply for rollout in rollouts for reply in rollout.replies()]

@@ -45,7 +45,7 @@ def imports(source: str, package: tuple[str, ...]) -> list[tuple[int, str]]:
     """(line, part of smopd) for every import, wherever it stands: in a function, under TYPE_CHECKING, by
     name.
     """
-    found = []
+    parts = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
@@ -57,8 +57,8 @@ def imports(source: str, package: tuple[str, ...]) -> list[tuple[int, str]]:
             names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
         else:
             continue
-        found += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("smopd.")]
-    return found
+        parts += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("smopd.")]
+    return parts
 
 
 def backwards(source: str, layer: str, package: tuple[str, ...] = ("smopd",)) -> list[str]:
@@ -117,8 +117,8 @@ def files_named(source: str) -> set[str]:
 
 def test_one_room_knows_the_files_of_a_run():
     others = [path for path in ROOT.rglob("*.py") if path.parent != ROOT / "runs"]
-    found = {str(path.relative_to(ROOT)): files_named(path.read_text()) for path in others}
-    assert {name: files for name, files in found.items() if files and name not in KNOWN} == {}
+    mentions = {str(path.relative_to(ROOT)): files_named(path.read_text()) for path in others}
+    assert {name: files for name, files in mentions.items() if files and name not in KNOWN} == {}
     assert files_named('run / "metrics.jsonl"') == {"metrics.jsonl"}
     assert files_named('"""Reads metrics.jsonl."""') == set()
 
@@ -133,15 +133,15 @@ def named_settings(source: str) -> list[str]:
     module = ast.parse(source)
     defined = (ast.FunctionDef, ast.ClassDef)
     functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
-    found = []
+    names = []
     for part in [*functions, *(node for node in module.body if not isinstance(node, defined))]:
         nodes = list(ast.walk(part))
         tables = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == "objective"]
         texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-        found += [n.attr for n in nodes if isinstance(n, ast.Attribute) and n.value in tables]
-        found += texts if tables else []
-    found += re.findall(r"(?<![\w.])objective\.(\w+)", source)
-    return [name for name in found if name in SETTINGS]
+        names += [n.attr for n in nodes if isinstance(n, ast.Attribute) and n.value in tables]
+        names += texts if tables else []
+    names += re.findall(r"(?<![\w.])objective\.(\w+)", source)
+    return [name for name in names if name in SETTINGS]
 
 
 def test_no_module_but_the_methods_names_a_setting_of_one():

@@ -35,8 +35,8 @@ def test_a_declaration_is_complete_and_valid(method: Method) -> None:
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_shipped_recipe_leaves_the_methods_keys_to_the_method(name: str) -> None:
     written = flatten(tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8")))
-    own = {key for method in METHODS.values() for key in method.settings if key.startswith("objective.")}
-    assert not own & set(written)
+    keys = {key for method in METHODS.values() for key in method.settings if key.startswith("objective.")}
+    assert not keys & set(written)
     for method in METHODS.values():
         config = load_config(name, method=method.name)
         assert config.method == method.name

@@ -91,8 +91,8 @@ def test_log_lines_and_warnings_of_libraries_too(capsys):
 
 @pytest.mark.parametrize("status", [200, 400, 404, 503])
 def test_a_server_cannot_write_to_the_terminal(smopd, chat_server, status):
-    words = {"error": {"message": EVIL}} if status != 200 else {"choices": EVIL}
-    stub = chat_server(lambda *_: (status, words, {}))
+    body = {"error": {"message": EVIL}} if status != 200 else {"choices": EVIL}
+    stub = chat_server(lambda *_: (status, body, {}))
     line = ("eval", "m", "--engine", "openai", "--url", stub.url, "--data", "pocket:eval:1")
     code, out, err = smopd(*line, "--views", "full", "--set", "engine.retries=0")
     assert code == {200: 0, 503: 3}.get(status, 2), err

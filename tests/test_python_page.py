@@ -65,8 +65,8 @@ def test_the_page_works_as_written(notebook, tmp_path, capsys):
     assert shown
     assert shown[1] in (ROOT / "README.md").read_text(encoding="utf-8")
     full_before, sharded_before, full_after, sharded_after = map(int, re.findall(r"\((\d+)/200\)", shown[1]))
-    said = (full_before, full_after, sharded_before, sharded_after)
-    assert all(abs(now - then) <= 10 for now, then in zip(learnt, said, strict=True))
+    page_counts = (full_before, full_after, sharded_before, sharded_after)
+    assert all(abs(now - then) <= 10 for now, then in zip(learnt, page_counts, strict=True))
     assert learnt[3] - learnt[2] > 40
     for block in BLOCKS[1:]:
         notebook(block)
@@ -83,10 +83,10 @@ def test_the_notebook_works_as_written(notebook, tmp_path):
     values = [notebook("".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
     run = next(value for value in values if isinstance(value, smopd.Run))
     assert "def last_number" in (run.path / "inputs" / "verifier.py").read_text()
-    own = next((tmp_path / "runs").glob("pocket-distance-*"))
+    distance_run = next((tmp_path / "runs").glob("pocket-distance-*"))
     # Python does not give back the text of a class of a cell: the notebook says so too.
-    assert "continue or evaluate the run from Python" in (own / "inputs" / "method.py").read_text()
-    assert "sharpness = 1.5" in (own / "config.toml").read_text()
+    assert "continue or evaluate the run from Python" in (distance_run / "inputs" / "method.py").read_text()
+    assert "sharpness = 1.5" in (distance_run / "config.toml").read_text()
     assert set(values[-1]) >= {"eval_full", "eval_sharded"}
 
 

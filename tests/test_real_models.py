@@ -25,18 +25,18 @@ def train_and_evaluate(smopd, tmp_path, model, *more, rollouts=2) -> tuple[Path,
     where = (f"model.path={model}", f"data.train={data}", f"data.eval={data}", f"train.rollouts={rollouts}")
     recipe, out = tmp_path / "empty.toml", tmp_path / "run"
     recipe.write_text("")
-    words = set_words([*SETTINGS, *where, *more])
-    code, said, err = smopd("train", str(recipe), "--out", str(out), "--json", *words)
+    options = set_words([*SETTINGS, *where, *more])
+    code, stdout, err = smopd("train", str(recipe), "--out", str(out), "--json", *options)
     assert code == 0, err
-    row = json.loads(said)["last"]
+    row = json.loads(stdout)["last"]
     assert row["step"] == 2
     assert row["eligible_turns"] > 0
     assert row["loss/middle"] > 0
     assert row["grad_norm"] > 0
     assert row["full_branch"] == rollouts
-    code, said, err = smopd("eval", str(out), "--limit", "4", "--json")
+    code, stdout, err = smopd("eval", str(out), "--limit", "4", "--json")
     assert code == 0, err
-    summary = json.loads(said)
+    summary = json.loads(stdout)
     assert {v["total"] for v in summary["views"].values()} == {4}
     assert all(sum(v["status"].values()) == 4 for v in summary["views"].values())
     return out, Path(summary["folder"])
@@ -69,7 +69,7 @@ def test_qwen3_shape_with_the_real_tokenizer_and_template(smopd, tmp_path, qwen3
 def test_smollm2_trains_and_is_evaluated_from_its_gguf_file(smopd, tmp_path):
     # One rollout: a step of two is a minute.
     _, evaluation = train_and_evaluate(smopd, tmp_path, smollm2_gguf(), rollouts=1)
-    said = replies(evaluation)
-    assert all(turns[0].strip() for turns in said.values())  # a real model has something to say
-    words = " ".join(reply for turns in said.values() for reply in turns).lower()
-    assert sum(word in words for word in ("the", "is", "to", "of", "number")) >= 4  # and says it in English
+    conversations = replies(evaluation)
+    assert all(turns[0].strip() for turns in conversations.values())  # a real model has something to say
+    text = " ".join(reply for turns in conversations.values() for reply in turns).lower()
+    assert sum(word in text for word in ("the", "is", "to", "of", "number")) >= 4  # and says it in English

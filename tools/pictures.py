@@ -107,12 +107,12 @@ def step_picture() -> str:
 
 def draw_conversation(axes: Axes) -> None:
     """Three messages of a user, each with the student's reply below it."""
-    said = [
+    messages = [
         ("u1", "How many pears does Ben have?"), ("a1", "say 5. The answer is 5."),
         ("u2", "In the evening 3 arrive."), ("a2", "so 5, 3 more: 8."),
         ("u3", "Wait, Ben starts with 3."), ("a3", "so 8. The answer is 8."),
     ]  # fmt: skip
-    for i, (name, text) in enumerate(said):
+    for i, (name, text) in enumerate(messages):
         x, y = 22 + 284 * (i // 2), 58 + 32 * (i % 2)
         chip(axes, x, y, name, MUTED if name[0] == "u" else ORANGE)
         axes.text(x + 42, y + 12.5, text, va="center", size=11, color=INK)
@@ -172,9 +172,9 @@ def result_picture(results: Results, arm: str = "entropy") -> str:
         axes.text(22, 26, "The pocket model, before and after 40 steps", weight="bold", size=13, va="center")
         for i, view in enumerate(("full", "sharded")):
             y = 58 + 68 * i
-            words = {"full": "the task in one message", "sharded": "the same task, bit by bit"}[view]
+            caption = {"full": "the task in one message", "sharded": "the same task, bit by bit"}[view]
             axes.text(22, y + 18, view.upper(), weight="bold", size=12, va="center")
-            axes.text(22, y + 36, words, size=10.5, color=MUTED, va="center")
+            axes.text(22, y + 36, caption, size=10.5, color=MUTED, va="center")
             before, after = results.accuracy(base, view), [results.accuracy(c, view) for c in cells]
             mean, sd = mean_sd(after)
             bars = [

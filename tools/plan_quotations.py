@@ -23,15 +23,15 @@ QUOTATION = re.compile(
 
 def quotations(page: str) -> list[tuple[str, str]]:
     """(command, what the page says it prints), in order."""
-    return [(found["command"], found["text"] or found["table"]) for found in QUOTATION.finditer(page)]
+    return [(match["command"], match["text"] or match["table"]) for match in QUOTATION.finditer(page)]
 
 
 def renewed(page: str, run: Callable[[list[str]], str]) -> str:
     """The page with every quotation as `run` gives it now."""
 
-    def renew(found: re.Match[str]) -> str:
-        printed = run(shlex.split(found["command"])[1:])
-        return found["head"] + (f"```\n\n{printed}" if found["table"] else printed)
+    def renew(match: re.Match[str]) -> str:
+        printed = run(shlex.split(match["command"])[1:])
+        return match["head"] + (f"```\n\n{printed}" if match["table"] else printed)
 
     return QUOTATION.sub(renew, page)
 
@@ -40,11 +40,11 @@ def main(path: Path) -> None:
     """Rewrite a page in place."""
     from smopd.cli.main import app
 
-    def run(words: list[str]) -> str:
+    def run(arguments: list[str]) -> str:
         printed = StringIO()
         # an empty folder: no data file of this one may be taken for the recipe's
         with TemporaryDirectory() as empty, chdir(empty), redirect_stdout(printed):
-            app(words, standalone_mode=False)
+            app(arguments, standalone_mode=False)
         return printed.getvalue()
 
     path.write_text(renewed(path.read_text(encoding="utf-8"), run), encoding="utf-8")

@@ -79,17 +79,17 @@ def real_math(file: Path) -> tuple[int, int, list[str]]:
     for number, row in enumerate(rows):
         answer = {"value": row["answer"]}
         pairs.append((Example(str(number), "math", "", ("goal",), row["question"], answer), row["reply"]))
-    found = {}
+    correct_by_rule = {}
     for rule in ("strict", "reader"):
         tasks.use_rules({"math": rule})
-        found[rule] = [verdict.correct for verdict in verify_all(pairs)]
+        correct_by_rule[rule] = [verdict.correct for verdict in verify_all(pairs)]
     tasks.use_rules({})
     accepted, total, changed = 0, 0, list[str]()
     for number, row in enumerate(rows):
         if row["kind"].startswith(CLOSING):
             total += 1
-            accepted += found["reader"][number]
-        elif found["reader"][number] != found["strict"][number]:
+            accepted += correct_by_rule["reader"][number]
+        elif correct_by_rule["reader"][number] != correct_by_rule["strict"][number]:
             changed.append(f"line {number + 1}")
     return accepted, total, changed
 

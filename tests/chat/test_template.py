@@ -69,17 +69,17 @@ def test_the_dirty_context_holds_the_replies_between_the_shards(qwen3, family):
     dirty.ask(EXAMPLE.shards[1])
     dirty.answer(renderer.encode("Then eleven."))  # cut at the limit: no end token
     shown = text(renderer, dirty.ask(EXAMPLE.shards[2]))
-    said = ["What is the sum?", "Perhaps seven.", "The first is 4.", "Then eleven.", "The second is 5."]
-    assert [shown.count(s) for s in said] == [1] * 5
-    assert sorted(said, key=shown.index) == said
+    messages = ["What is the sum?", "Perhaps seven.", "The first is 4.", "Then eleven.", "The second is 5."]
+    assert [shown.count(s) for s in messages] == [1] * 5
+    assert sorted(messages, key=shown.index) == messages
 
 
 def test_which_templates_merge_user_turns_and_fold_the_system_prompt(qwen3, caplog):
-    found = {}
+    traits = {}
     for family in ("qwen3", "qwen2_5", "gemma", "gemma3", "cohere", "llama3"):
         renderer = Renderer(with_template(qwen3, family))
-        found[family] = (renderer.merges_users, renderer.folds_system)
-    assert found == {
+        traits[family] = (renderer.merges_users, renderer.folds_system)
+    assert traits == {
         "qwen3": (False, False), "qwen2_5": (False, False), "gemma": (True, True), "gemma3": (True, False),
         "cohere": (True, False), "llama3": (False, False),
     }  # fmt: skip
@@ -169,5 +169,5 @@ def test_a_tokenizer_without_a_template_is_refused(qwen3):
 
 def test_decoding_leaves_out_the_end_token_and_nothing_else(qwen3):
     renderer = Renderer(qwen3)
-    words = " It is 3 , or 4 .\n"
-    assert renderer.decode([*renderer.encode(words), *renderer.end_ids]) == words
+    reply = " It is 3 , or 4 .\n"
+    assert renderer.decode([*renderer.encode(reply), *renderer.end_ids]) == reply

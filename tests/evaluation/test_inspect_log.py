@@ -10,8 +10,8 @@ from smopd.evaluation.store import EvaluationFolder
 
 
 def outcome(view, correct, number="1"):
-    said = ["How many?", "There are 3."] if view == "sharded" else ["There are 3. How many?"]
-    turns = [{"user": text, "reply": f"reply to {text}", "stop": "end", "tokens": 2} for text in said]
+    messages = ["How many?", "There are 3."] if view == "sharded" else ["There are 3. How many?"]
+    turns = [{"user": text, "reply": f"reply to {text}", "stop": "end", "tokens": 2} for text in messages]
     full = "There are 3. How many?"
     verdict = (correct, True, "3", "ok", "")
     return Outcome(number, view, 0, "math", 2, turns, *verdict, "Be short.", full, {"value": "3"})
@@ -35,8 +35,8 @@ def test_inspect_reads_what_is_written(finished, tmp_path, smopd, ending):
         "inspect_ai.log", reason="needs inspect_ai: pip install 'smopd[inspect]'"
     )
     out = tmp_path / f"log.{ending}"
-    code, said, err = smopd("eval", "inspect", str(finished), str(out), "--json")
-    assert (code, json.loads(said)["log"]) == (0, str(out)), err
+    code, stdout, err = smopd("eval", "inspect", str(finished), str(out), "--json")
+    assert (code, json.loads(stdout)["log"]) == (0, str(out)), err
     log = inspect_log.read_eval_log(str(out))
     assert (log.status, log.eval.model, log.eval.dataset.samples) == ("success", "smopd/pocket", 1)
     full, sharded = log.samples

@@ -24,10 +24,10 @@ def outcome(id, correct, view="full", run=0, task="math", shards=4, status="ok",
 
 
 def test_one_run_is_a_proportion_with_wilsons_interval():
-    found = accuracy({str(i): [i < 30] for i in range(40)})
-    assert (found["accuracy"], found["correct"], found["total"]) == (0.75, 30, 40)
-    assert (found["low"], found["high"]) == wilson(30, 40)
-    assert "a90" not in found
+    result = accuracy({str(i): [i < 30] for i in range(40)})
+    assert (result["accuracy"], result["correct"], result["total"]) == (0.75, 30, 40)
+    assert (result["low"], result["high"]) == wilson(30, 40)
+    assert "a90" not in result
 
 
 def test_lics_metrics_are_percentiles_of_each_items_runs_averaged_over_items():
@@ -37,13 +37,13 @@ def test_lics_metrics_are_percentiles_of_each_items_runs_averaged_over_items():
         "half": [True] * 5 + [False] * 5,
         "once": [True] + [False] * 9,
     }
-    found = accuracy(runs)
-    assert found["accuracy"] == pytest.approx((1 + 0 + 0.5 + 0.1) / 4)
+    result = accuracy(runs)
+    assert result["accuracy"] == pytest.approx((1 + 0 + 0.5 + 0.1) / 4)
     # once: sorted 0 x9, 1; the 90th percentile stands at place 8.1, a tenth of the way from 0 to 1
-    assert found["a90"] == pytest.approx((1 + 0 + 1 + 0.1) / 4)
-    assert found["unreliability"] == pytest.approx((0 + 0 + 1 + 0.1) / 4)
-    assert found["low"] <= found["accuracy"] <= found["high"]
-    assert found["a90_low"] <= found["a90"] <= found["a90_high"]
+    assert result["a90"] == pytest.approx((1 + 0 + 1 + 0.1) / 4)
+    assert result["unreliability"] == pytest.approx((0 + 0 + 1 + 0.1) / 4)
+    assert result["low"] <= result["accuracy"] <= result["high"]
+    assert result["a90_low"] <= result["a90"] <= result["a90_high"]
 
 
 def test_items_are_what_counts_not_runs():
@@ -59,10 +59,10 @@ def test_items_are_what_counts_not_runs():
 @settings(max_examples=25)
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
 def test_the_interval_holds_the_mean_and_does_not_depend_on_the_order_of_runs(right):
-    found = accuracy({str(i): [r, not r, r] for i, r in enumerate(right)})
+    result = accuracy({str(i): [r, not r, r] for i, r in enumerate(right)})
     turned = accuracy({str(i): [r, r, not r] for i, r in enumerate(right)})
-    assert found == turned
-    assert found["low"] <= found["accuracy"] <= found["high"]
+    assert result == turned
+    assert result["low"] <= result["accuracy"] <= result["high"]
 
 
 def test_a_bootstrap_interval_covers_the_truth_about_as_often_as_it_says():
@@ -88,15 +88,15 @@ def test_a_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says():
 def test_a_change_with_one_run_each_is_mcnemars_and_with_several_a_bootstrap():
     draw = Random(3)
     before, after = [draw.random() < 0.4 for _ in range(50)], [draw.random() < 0.7 for _ in range(50)]
-    found = against(
+    change = against(
         [outcome(i, b) for i, b in enumerate(before)], [outcome(i, a) for i, a in enumerate(after)]
     )
     exact = paired(before, after)
-    assert {k: found[k] for k in ("n", "gained", "lost", "low", "high", "p")} == {
+    assert {k: change[k] for k in ("n", "gained", "lost", "low", "high", "p")} == {
         k: getattr(exact, k) for k in ("n", "gained", "lost", "low", "high", "p")
     }
-    assert found["test"] == "exact McNemar"
-    assert found["difference"] == pytest.approx(exact.difference)
+    assert change["test"] == "exact McNemar"
+    assert change["difference"] == pytest.approx(exact.difference)
     several = against(
         [outcome(i, b, run=r) for r in range(3) for i, b in enumerate(before)],
         [outcome(i, a) for i, a in enumerate(after)],
@@ -107,8 +107,8 @@ def test_a_change_with_one_run_each_is_mcnemars_and_with_several_a_bootstrap():
 
 
 def test_only_shared_items_are_compared():
-    found = against([outcome(i, False) for i in range(5)], [outcome(i, True) for i in range(3, 9)])
-    assert (found["n"], found["gained"], found["difference"]) == (2, 2, 1.0)
+    change = against([outcome(i, False) for i in range(5)], [outcome(i, True) for i in range(3, 9)])
+    assert (change["n"], change["gained"], change["difference"]) == (2, 2, 1.0)
 
 
 def test_a_summary_breaks_down_by_task_shards_and_status_and_compares_with_full():
@@ -140,10 +140,10 @@ def test_turn_accuracy_is_of_middle_replies_whose_state_is_known():
         wrong = number == 1
         talk.asked.append(example.shards[number])
         talk.turns.append(Turn((1,), (2,), Stop.END, f"total: {state['total'] + wrong}"))
-    (found,) = judge([talk])
+    (result,) = judge([talk])
     count = len(example.shards)
-    assert [turn["right"] for turn in found.turns] == [number != 1 for number in range(count)]
-    turns = summarise([found])["views"]["sharded"]["middle_turns"]
+    assert [turn["right"] for turn in result.turns] == [number != 1 for number in range(count)]
+    turns = summarise([result])["views"]["sharded"]["middle_turns"]
     assert (turns["correct"], turns["total"]) == (count - 2, count - 1)
     assert turns["accuracy"] == pytest.approx((count - 2) / (count - 1))
     full = Conversation(example, "full", [example.full], talk.turns[-1:])

@@ -145,10 +145,10 @@ def test_the_user_sees_what_is_hidden_and_the_judge_sees_the_talk(play):
     cast = Cast(["7", "4"])
     play(cast)
     prompt = cast.asked["say"][0]["messages"][-1]["content"]
-    hidden, told = prompt.split("Facts already told:")
+    hidden, revealed = prompt.split("Facts already told:")
     assert all(s in hidden for s in TASK.shards[1:])
     assert TASK.shards[0] not in hidden
-    assert TASK.shards[0] in told
+    assert TASK.shards[0] in revealed
     assert "Assistant: 7" in prompt
     assert all(kind in cast.asked["label"][0]["messages"][-1]["content"] for kind in KINDS)
     assert TASK.answer["value"] + "\n" not in prompt  # nobody is told the answer

@@ -27,7 +27,7 @@ class Moody:
         self.stop_at, self.played = stop_at, 0
 
     def play(self, examples, view, seed):
-        told = []
+        conversations = []
         for example in examples:
             if self.played == self.stop_at:
                 raise KeyboardInterrupt
@@ -37,8 +37,8 @@ class Moody:
                 (), (), Stop.END, f"The answer is {example.answer['value'] if right else -1}. ¿é? \n\n{{"
             )
             users = user_turns(example, view)
-            told.append(Conversation(example, view, list(users), [reply] * len(users)))
-        return told
+            conversations.append(Conversation(example, view, list(users), [reply] * len(users)))
+        return conversations
 
 
 def run(path, stop_at=None, limit=None):

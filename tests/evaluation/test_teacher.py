@@ -210,5 +210,5 @@ def test_where_no_task_knows_its_middle_replies_nothing_is_reported_and_no_sampl
     trainer = trainer_of(tmp_path / "m", *SHORT)
     all_rollouts = trainer.player.verify_and_grade(trainer.player.play(1))
     assert trainer.turn_accuracy.measure(all_rollouts, 1) == {}
-    said = complaint(tmp_path / "n", *SHORT, "train.teacher_every=1", call=trainer_of)
-    assert "train.teacher_every: no task of pocket:train knows what a middle reply should say" in said
+    message = complaint(tmp_path / "n", *SHORT, "train.teacher_every=1", call=trainer_of)
+    assert "train.teacher_every: no task of pocket:train knows what a middle reply should say" in message

@@ -38,10 +38,10 @@ def test_it_holds_every_reply_token_and_changes_nothing(played):
     assert len(log.values["token"]) == sum(turn["tokens"] for row in rows for turn in row["turns"])
     for row in rows:
         number = log.ids.index(row["id"])
-        for turn, told in enumerate(row["turns"]):
-            own = (log.values["conversation"] == number) & (log.values["turn"] == turn)
-            text = "".join(log.pieces[i] for i in log.values["token"][own].tolist())
-            assert text.startswith(told["reply"])
+        for turn, record in enumerate(row["turns"]):
+            mask = (log.values["conversation"] == number) & (log.values["turn"] == turn)
+            text = "".join(log.pieces[i] for i in log.values["token"][mask].tolist())
+            assert text.startswith(record["reply"])
     # Greedy replies: no other token may be likelier than the one that was said.
     ends = log.others.counts.long().cumsum(0)
     owner = torch.searchsorted(ends, torch.arange(len(log.others.logps)), right=True)
@@ -64,8 +64,8 @@ def test_only_the_first_examples_are_logged_where_a_number_is_asked_for(tmp_path
     (whole,) = (played / "logged" / "tokens").iterdir()
     some, everything = read(file), read(whole)
     assert some.ids == [examples[0].id]
-    own = everything.values["conversation"] == everything.ids.index(examples[0].id)
-    assert some.values["token"].tolist() == everything.values["token"][own].tolist()
+    mask = everything.values["conversation"] == everything.ids.index(examples[0].id)
+    assert some.values["token"].tolist() == everything.values["token"][mask].tolist()
 
 
 def test_an_engine_elsewhere_cannot_score():

@@ -68,9 +68,9 @@ def test_a_wound_in_any_file_of_a_checkpoint_is_an_error_that_names_a_sound_one(
     newest = run / "checkpoints/step-000002"
     WOUNDS[wound](newest / name)
     for way in (run, newest):
-        said = complaint(way, call=resolve_adapter)
-        assert re.search(rf"step-000002: damaged: (it has no )?{name}", said)
-        assert f"use an older checkpoint, which is sound: {run / 'checkpoints/step-000001'}" in said
+        message = complaint(way, call=resolve_adapter)
+        assert re.search(rf"step-000002: damaged: (it has no )?{name}", message)
+        assert f"use an older checkpoint, which is sound: {run / 'checkpoints/step-000001'}" in message
     with pytest.raises(UserError, match="damaged"):  # also where nobody has resolved it before
         load_adapter(skeleton(SETTINGS), newest)
 
@@ -207,16 +207,16 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("wound", "words"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_plain_adapter_must_be_whole_and_fit(plain, wound, words):
+@pytest.mark.parametrize(("wound", "expected"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_plain_adapter_must_be_whole_and_fit(plain, wound, expected):
     wound(plain)
 
     def use(folder: Path) -> None:
         check_fit(skeleton(SETTINGS), resolve_adapter(folder))
 
-    said = complaint(plain, call=use)
-    assert words in said
-    assert str(plain) in said
+    message = complaint(plain, call=use)
+    assert expected in message
+    assert str(plain) in message
 
 
 @pytest.mark.parametrize("engine", ["hf", "vllm-http"])

@@ -168,7 +168,7 @@ def with_a_shorter_tensor(folder):
 
 
 @pytest.mark.parametrize(
-    ("wound", "words"),
+    ("wound", "expected"),
     [
         (without_a_tensor, "its weights lack model.layers.0.mlp.gate_proj.weight"),
         (with_a_shorter_tensor, "cannot be loaded"),
@@ -179,12 +179,12 @@ def with_a_shorter_tensor(folder):
     ],
     ids=["a tensor less", "another shape", "no weights", "no file", "config", "tokenizer"],
 )
-def test_a_broken_base_is_an_error(smopd, broken, wound, words):
+def test_a_broken_base_is_an_error(smopd, broken, wound, expected):
     wound(broken)
     code, out, err = smopd("eval", "broken", "--limit", "1", "--data", "pocket:eval:1")
     assert (code, out) == (2, "")
     assert "model.path: " in err
-    assert words in err
+    assert expected in err
 
 
 AUTO = {
@@ -237,7 +237,7 @@ def test_no_call_leaves_the_question_to_transformers():
     for file in Path(models.__file__).parents[1].rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and re.match(r"Auto\w+\.from_\w+$", ast.unparse(node.func)):
-                said = {word.arg or ast.unparse(word.value) for word in node.keywords}
+                keywords = {word.arg or ast.unparse(word.value) for word in node.keywords}
                 calls.append(f"{file.name}: {ast.unparse(node)}")
-                assert said & {"trust_remote_code", "NO_CODE"}, calls[-1]
+                assert keywords & {"trust_remote_code", "NO_CODE"}, calls[-1]
     assert len(calls) >= 7

@@ -82,7 +82,7 @@ def test_every_intermediate_has_the_bases_type_and_masters_and_gradients_are_flo
         layer.register_forward_hook(note)
     loss_of(model).backward()
     assert {kind for kind, _ in seen} >= {"Linear", "MasterLinear"}
-    assert {found for _, found in seen} == {dtype}
+    assert {seen_dtype for _, seen_dtype in seen} == {dtype}
     assert {p.dtype for p in adapter_parameters(model)} == {torch.float32}
     for name, p in student_parameters(model).items():
         assert p.grad.dtype == torch.float32, name
@@ -92,11 +92,11 @@ def test_every_intermediate_has_the_bases_type_and_masters_and_gradients_are_flo
 def saved_bytes(model) -> int:
     """What the forward pass keeps for backward, apart from parameters, each tensor once."""
     kept = {}
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    parameter_pointers = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in parameter_pointers:
             kept[storage.data_ptr()] = tensor
         return tensor
 
@@ -144,8 +144,8 @@ def test_loss_and_gradient_stay_as_close_to_float64_as_with_float32_adapters():
     with_casts(theirs_model)
     errors = []
     for model in (ours_model, theirs_model):
-        loss, found = value_and_gradient(model)
-        errors.append((abs(loss - exact_loss).item(), (found - exact).norm().item() / exact.norm().item()))
+        loss, grads = value_and_gradient(model)
+        errors.append((abs(loss - exact_loss).item(), (grads - exact).norm().item() / exact.norm().item()))
     (loss, gradient), (casts_loss, casts_gradient) = errors
     assert gradient < 0.05
     assert gradient < 1.5 * casts_gradient
@@ -218,13 +218,13 @@ def test_the_hand_over_has_the_bases_type_and_is_a_copy(dtype, tmp_path):
     adapter = StudentAdapter(model)
     assert base_type(model) == dtype
     handed = adapter.tensors()
-    own = student_parameters(model)
-    assert set(handed) == set(own)
+    parameters = student_parameters(model)
+    assert set(handed) == set(parameters)
     for name, tensor in handed.items():
         assert tensor.dtype == dtype
-        assert torch.equal(tensor, own[name].to(dtype))
+        assert torch.equal(tensor, parameters[name].to(dtype))
         tensor.zero_()  # vLLM scales what it is given in place
-        assert own[name].any()
+        assert parameters[name].any()
     adapter(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["adapter_config.json", WEIGHTS]
     again = load_adapter(base(dtype), tmp_path)
@@ -232,7 +232,7 @@ def test_the_hand_over_has_the_bases_type_and_is_a_copy(dtype, tmp_path):
         assert torch.equal(again(input_ids=IDS).logits, model.eval()(input_ids=IDS).logits)
     plain = PeftModel.from_pretrained(base(dtype), str(tmp_path))
     assert plain.peft_config["default"].inference_mode
-    size = sum(p.numel() * dtype.itemsize for p in own.values())
+    size = sum(p.numel() * dtype.itemsize for p in parameters.values())
     assert size < (tmp_path / WEIGHTS).stat().st_size < size + 20_000
 
 

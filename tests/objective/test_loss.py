@@ -146,8 +146,8 @@ def test_importance_scales_what_each_token_brings(lengths, full, seed):
     """Factors after the cap, before the mean; the mask and the turn weights do not see them."""
     middle = [random_stats(n, seed + i) for i, n in enumerate(lengths)]
     answer, branch = random_stats(5, seed + 100), random_stats(4, seed + 200) if full else None
-    given = [*middle, answer, *([branch] if branch else [])]
-    factors = [0.5 + torch.rand(len(m.divergence), dtype=torch.float64) for m in given]
+    all_stats = [*middle, answer, *([branch] if branch else [])]
+    factors = [0.5 + torch.rand(len(m.divergence), dtype=torch.float64) for m in all_stats]
     arguments = {"correct": True, "keep": 0.8, "eta": 0.2, "clip": 0.4}
     plain = rollout_loss(middle, answer, branch, **arguments)
     weighted = rollout_loss(middle, answer, branch, **arguments, importance=factors)
@@ -217,8 +217,8 @@ def test_controls_equal_a_loop(lengths, keep, ranking, denominator, mode, seed):
     assert loss.total.item() == pytest.approx(total, abs=1e-12)
     if slopes:
         loss.total.backward()
-        found = [g for m, _ in eligible for g in m.divergence.grad.tolist()]
-        assert found == pytest.approx(slopes, abs=1e-12)
+        gradients = [g for m, _ in eligible for g in m.divergence.grad.tolist()]
+        assert gradients == pytest.approx(slopes, abs=1e-12)
 
 
 def test_the_scaling_cap_keeps_the_direction_through_the_divergence():

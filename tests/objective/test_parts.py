@@ -22,10 +22,10 @@ def tokens_of(n, seed, scale=0.6):
 
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=9), st.booleans())
 def test_centred_rewards(rewards, unbiased):
-    found = centred(rewards, unbiased=unbiased)
-    assert sum(found) == pytest.approx(0, abs=1e-6)
+    advantages = centred(rewards, unbiased=unbiased)
+    assert sum(advantages) == pytest.approx(0, abs=1e-6)
     if len(set(rewards)) == 1:
-        assert found == [0.0] * len(rewards)
+        assert advantages == [0.0] * len(rewards)
 
 
 def test_the_unbiased_deviation():

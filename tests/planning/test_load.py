@@ -32,8 +32,8 @@ def spoken(renderer, examples, length: float, draw: Random) -> list[int]:
     """A reply of about so many tokens, in the words of the examples: tokens that the history will show again
     as they are.
     """
-    words = " ".join(draw.choice(draw.choice(examples).shards) for _ in range(round(length)))
-    cut = renderer.encode(words)[: round(length) - 1]
+    text = " ".join(draw.choice(draw.choice(examples).shards) for _ in range(round(length)))
+    cut = renderer.encode(text)[: round(length) - 1]
     return [*renderer.encode(renderer.decode(cut)), renderer.end_ids[0]]
 
 

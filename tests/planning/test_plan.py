@@ -101,8 +101,8 @@ def test_several_gpus_shard_only_where_whole_weights_do_not_fit(smopd):
 
 def test_the_hf_engine_samples_with_whole_weights():
     """So sharded weights that fit while scoring may not fit while sampling, and servers are the way out."""
-    words = ("engine.kind=hf", "model.path=Qwen/Qwen3-32B", "train.recompute=true")
-    plan = plan_of("qwen3-8b", "a100-40", 8, *words)
+    overrides = ("engine.kind=hf", "model.path=Qwen/Qwen3-32B", "train.recompute=true")
+    plan = plan_of("qwen3-8b", "a100-40", 8, *overrides)
     assert plan.memory.scoring < 40e9 < plan.memory.rollout
     assert dict(plan.changes) == {"engine.kind": "vllm-http"}
 
@@ -141,7 +141,7 @@ def test_a_share_too_small_for_vllm_is_said(smopd):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "expected"),
     [
         (["--gpu", "h1000"], "did you mean 'h100'? The GPUs are"),
         (["--gpu", "a100"], "a100-80, a100-40"),
@@ -153,19 +153,19 @@ def test_a_share_too_small_for_vllm_is_said(smopd):
         (["--set", "optim.learning_rate=1"], "did you mean 'optim.lr'?"),
     ],
 )
-def test_errors_say_what_to_do(smopd, tmp_path, words, said):
+def test_errors_say_what_to_do(smopd, tmp_path, options, expected):
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "other.json").write_text('{"a": 1}')
     MixtralConfig().save_pretrained(tmp_path / "experts")
-    code, out, err = smopd("plan", "qwen3-1.7b", *words)
+    code, out, err = smopd("plan", "qwen3-1.7b", *options)
     assert (code, out) == (2, "")
-    assert said in err
+    assert expected in err
 
 
 def test_any_config_will_do(smopd, tmp_path):
     LlamaConfig(hidden_size=512, num_hidden_layers=3, vocab_size=1000).save_pretrained(tmp_path / "model")
-    for given in ("model", "model/config.json"):
-        (plan,) = json.loads(smopd("plan", "qwen3-1.7b", "--model-config", given, "--json")[1])["plans"]
+    for path in ("model", "model/config.json"):
+        (plan,) = json.loads(smopd("plan", "qwen3-1.7b", "--model-config", path, "--json")[1])["plans"]
         assert (plan["shape"]["hidden"], plan["shape"]["layers"], plan["shape"]["normed"]) == (512, 3, False)
 
 
@@ -255,13 +255,14 @@ def test_quotations_are_renewed_and_nothing_else():
     text, table = "```\n$ smopd plan x\nold\n```\n", "```\n$ smopd plan y z\n```\n\n| 1 |\n| 2 |\n\n"
     page = f"a\n{text}b\n{table}c\n```\n$ smopd methods\n```\n"
     assert quotations(page) == [("smopd plan x", "old\n"), ("smopd plan y z", "| 1 |\n| 2 |\n")]
-    new = renewed(page, lambda words: f"| {words[-1]} |\n")
+    new = renewed(page, lambda arguments: f"| {arguments[-1]} |\n")
     assert new == page.replace("old\n", "| x |\n").replace("| 1 |\n| 2 |\n", "| z |\n")
 
 
 def test_the_papers_minutes_lie_where_the_page_says():
-    words = ("engine.kind=vllm", "engine.sleep=true", "train.recompute=true", "train.row_tokens=8192")
+    overrides = ("engine.kind=vllm", "engine.sleep=true", "train.recompute=true", "train.row_tokens=8192")
     small, middle = (
-        plan_of(recipe, "rtx-pro-6000", 1, *words).step * 100 / 60 for recipe in ("qwen3-1.7b", "qwen3-4b")
+        plan_of(recipe, "rtx-pro-6000", 1, *overrides).step * 100 / 60
+        for recipe in ("qwen3-1.7b", "qwen3-4b")
     )
     assert small < 40 < 50 < middle

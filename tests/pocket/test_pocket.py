@@ -53,9 +53,9 @@ def test_a_folder_that_exists_is_not_overwritten(tmp_path, capsys):
 
 
 def test_the_templates_text_and_the_builders_ids_are_the_same(pocket):
-    for told in islice(tasks("train", 5), 12):
+    for item in islice(tasks("train", 5), 12):
         for write in (dialogues.full_dialogue, dialogues.prefix_dialogue, mixed_dialogue):
-            messages = write(told, rng("t", told.example.id))
+            messages = write(item, rng("t", item.example.id))
             ids, labels = encode(pocket.renderer.tokenizer, messages)
             assert ids == pocket.renderer.encode(pocket.renderer.text(messages, generation_prompt=False))
             labelled = [i for i, label in zip(ids, labels, strict=True) if label != -100]
@@ -71,9 +71,9 @@ def test_every_number_of_the_world_is_one_token_and_any_text_survives(pocket):
 
 
 def test_replies_written_for_training_are_right_where_they_derive():
-    for told in islice(tasks("train", 6), 200):
+    for item in islice(tasks("train", 6), 200):
         assert verify(
-            told.example, derive(told, set(told.task.facts), rng("d", told.example.id)).text
+            item.example, derive(item, set(item.task.facts), rng("d", item.example.id)).text
         ).correct
 
 
@@ -82,9 +82,9 @@ def test_most_replies_in_mixed_dialogues_are_anchored_and_few_clean_ones():
         return sum(t.startswith(ANCHORED) for t in texts) / len(texts)
 
     dirty, clean = [], []
-    for told in islice(tasks("train", 7), 600):
-        dirty += [m["content"] for m in mixed_dialogue(told, rng("m", told.example.id))[4::2]]
-        clean.append(clean_reply(told, set(told.task.facts), told.order[-1], rng("c", told.example.id)).text)
+    for item in islice(tasks("train", 7), 600):
+        dirty += [m["content"] for m in mixed_dialogue(item, rng("m", item.example.id))[4::2]]
+        clean.append(clean_reply(item, set(item.task.facts), item.order[-1], rng("c", item.example.id)).text)
     assert 0.55 < share(dirty) < 0.8
     assert 0.08 < share(clean) < 0.25
 
@@ -122,20 +122,20 @@ def test_it_fails_by_building_on_its_premature_guess(outcomes):
 
 def test_it_is_uncertain_where_anchoring_and_deriving_part(pocket):
     """The chance that the next reply begins as an anchored one, after one guess: never near 0 or 1."""
-    words = {pocket.renderer.encode(opener)[0] for opener in (*ANCHOR_MATH, *ANCHOR_ACTIONS)}
-    for told in islice(tasks("eval", 8), 20):
-        dirty = DirtyContext(pocket.renderer, told.example)
-        dirty.ask(told.example.shards[0])
+    opening_ids = {pocket.renderer.encode(opener)[0] for opener in (*ANCHOR_MATH, *ANCHOR_ACTIONS)}
+    for item in islice(tasks("eval", 8), 20):
+        dirty = DirtyContext(pocket.renderer, item.example)
+        dirty.ask(item.example.shards[0])
         dirty.answer(
             [
-                *pocket.renderer.encode(derive(told, set(), rng("u", told.example.id)).text),
+                *pocket.renderer.encode(derive(item, set(), rng("u", item.example.id)).text),
                 *pocket.renderer.end_ids,
             ]
         )
         with torch.no_grad():
             p = (
-                pocket.model(input_ids=torch.tensor([dirty.ask(told.example.shards[1])]))
+                pocket.model(input_ids=torch.tensor([dirty.ask(item.example.shards[1])]))
                 .logits[0, -1]
                 .softmax(-1)
             )
-        assert 0.15 < sum(p[w].item() for w in words) < 0.95
+        assert 0.15 < sum(p[w].item() for w in opening_ids) < 0.95

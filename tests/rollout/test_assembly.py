@@ -63,18 +63,18 @@ def test_training_samples_as_the_settings_say(student, pocket, tmp_path):
 
 def test_engines_elsewhere_get_the_largest_rank(student, pocket, tmp_path, monkeypatch):
     config, model = student
-    given = []
-    monkeypatch.setattr("smopd.rollout.vllm_local.VLLMEngine", lambda *told: given.append(told[-1]))
+    ranks = []
+    monkeypatch.setattr("smopd.rollout.vllm_local.VLLMEngine", lambda *args: ranks.append(args[-1]))
     training_driver(with_engine(config, kind="vllm"), pocket.renderer, model, tmp_path)
     model.peft_config["default"].rank_pattern = {"q_proj": 24}
     training_driver(with_engine(config, kind="vllm"), pocket.renderer, model, tmp_path)
-    assert given == [4, 24]
+    assert ranks == [4, 24]
 
 
 def test_training_refuses_an_endpoint(student, pocket, tmp_path):
     config, model = student
-    words = r"openai is for evaluation only \(smopd eval\); train with hf, vllm or vllm-http"
-    with pytest.raises(UserError, match=words):
+    message = r"openai is for evaluation only \(smopd eval\); train with hf, vllm or vllm-http"
+    with pytest.raises(UserError, match=message):
         training_driver(with_engine(config, kind="openai"), pocket.renderer, model, tmp_path)
 
 

@@ -116,11 +116,11 @@ def test_an_evaluation_belongs_to_the_engine_that_played_it(tmp_path):
 
 @here_hf
 def test_a_bare_model_is_evaluated_by_the_engine_of_its_run(smopd):
-    words = ["--data", "pocket:eval:1", "--views", "full", "--set", "eval.tokens=2", "--out", "e", "--json"]
-    code, _, err = smopd("eval", str(MODEL_DIR), *words)
+    options = ["--data", "pocket:eval:1", "--views", "full", "--set", "eval.tokens=2", "--out", "e", "--json"]
+    code, _, err = smopd("eval", str(MODEL_DIR), *options)
     assert code == 0
     assert "engine.kind auto: hf (no CUDA device)" in err
-    code, _, err = smopd("eval", "pocket", *words[:-2], "other", "--json")
+    code, _, err = smopd("eval", "pocket", *options[:-2], "other", "--json")
     assert code == 0
     assert "auto" not in err
 

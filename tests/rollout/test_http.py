@@ -140,10 +140,10 @@ def test_small_chunks_end_with_the_deadline(serve):
 
 @pytest.mark.parametrize("status", [b"400 Bad", b"503 Busy", b"302 Found"])
 def test_a_servers_words_are_shown_without_control_characters(serve, status):
-    words = "\x1b]0;owned\x07\x9b2J\u202e\u2067\u200d\ufeff\r\nerror: forged".encode()
+    body = "\x1b]0;owned\x07\x9b2J\u202e\u2067\u200d\ufeff\r\nerror: forged".encode()
     head = b"HTTP/1.1 " + status + b"\r\nLocation: http://a/\xe2\x80\xae\xc2\x9b\r\n\r\n"
     with pytest.raises((Rejected, Unreachable)) as refused:
-        Client("").request(serve(once(head + words)), timeout=5.0)
+        Client("").request(serve(once(head + body)), timeout=5.0)
     assert set(str(refused.value)) <= {chr(i) for i in range(32, 127)} | {"\ufffd", "\xe2"}
 
 
@@ -171,7 +171,7 @@ def hang_up(connection, _):
 
 
 @pytest.mark.parametrize(
-    ("talk", "words"),
+    ("talk", "message"),
     [
         (once(b""), "disconnected"),
         (once(b"hello\r\n\r\n"), "illegal status line"),
@@ -179,8 +179,8 @@ def hang_up(connection, _):
         (hang_up, "Connection reset by peer"),
     ],
 )
-def test_no_whole_answer_is_none(serve, talk, words):
-    with pytest.raises(Unreachable, match=words):
+def test_no_whole_answer_is_none(serve, talk, message):
+    with pytest.raises(Unreachable, match=message):
         Client("").request(serve(talk), timeout=5.0)
 
 

@@ -34,9 +34,9 @@ def test_the_turn_that_cannot_be_answered_is_named(pocket):
     needed = tokens_before(pocket, len(SHARDS))
     refuse_too_long(renderer(pocket, needed + 1), [*short, LONG], ["sharded", "full"])
     fifth = tokens_before(pocket, 5)
-    said = complaint(renderer(pocket, fifth), [*short, LONG], ["sharded"], call=refuse_too_long)
-    words = f"example 'long', turn 5 of SHARDED: {fifth} tokens before the reply, and the model's context has"
-    assert said.startswith(f"{words} {fifth};")
+    message = complaint(renderer(pocket, fifth), [*short, LONG], ["sharded"], call=refuse_too_long)
+    start = f"example 'long', turn 5 of SHARDED: {fifth} tokens before the reply, and the model's context has"
+    assert message.startswith(f"{start} {fifth};")
     full = len(pocket.renderer.ids([{"role": "system", "content": LONG.system},
                                     {"role": "user", "content": LONG.full}]))  # fmt: skip
     for view in ("full", "teacher"):
@@ -73,8 +73,8 @@ def test_replies_are_cut_where_the_context_ends(pocket, caplog, monkeypatch):
     assert sizes == [min(20, max(0, room)) for room in left]
     assert sizes == [20, 20, 20, 20, 5, 0, 0]
     assert len(other.turns[0].reply) == 20
-    told = f"the model's context of {limit} tokens is full: example 'long', turn 5 begins with {limit - 5}"
-    assert caplog.text.count(f"{told}, its reply may have 5 of 20 tokens") == 1
+    warning = f"the model's context of {limit} tokens is full: example 'long', turn 5 begins with {limit - 5}"
+    assert caplog.text.count(f"{warning}, its reply may have 5 of 20 tokens") == 1
     assert caplog.text.count("is full") == 1
 
 
@@ -106,9 +106,9 @@ def test_the_commands_refuse_before_anything_is_played(smopd, tmp_path, verb):
     shards = [shard for _ in range(80) for shard in SHARDS[:4]]
     rows.append(rows[0] | {"id": "endless", "shards": shards})
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = {"train": ("train", "pocket", "--set", "data.train=d.jsonl", "--out", "run"),
-             "eval": ("eval", "pocket", "--data", "d.jsonl", "--out", "run")}[verb]  # fmt: skip
-    code, _, err = smopd(*words)
+    command = {"train": ("train", "pocket", "--set", "data.train=d.jsonl", "--out", "run"),
+               "eval": ("eval", "pocket", "--data", "d.jsonl", "--out", "run")}[verb]  # fmt: skip
+    code, _, err = smopd(*command)
     assert code == 2
     assert "example 'endless', turn " in err
     assert "and the model's context has 2,048; leave such examples out" in err

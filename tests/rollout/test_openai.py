@@ -320,9 +320,11 @@ def test_without_a_name_the_first_listed_model_is_used(chat_server):
 
 
 def test_models_that_know_the_limit_by_its_new_name_get_it(chat_server):
-    words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     stub = chat_server(
-        lambda body, _: (400, words, {}) if "max_tokens" in body else said(str(body["max_completion_tokens"]))
+        lambda body, _: (
+            (400, message, {}) if "max_tokens" in body else said(str(body["max_completion_tokens"]))
+        )
     )
     both = driver(stub.url, retries=0, concurrency=1).play([example("a"), example("b")], "full", (1,))
     assert [c.final_text for c in both] == ["9", "9"]

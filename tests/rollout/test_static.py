@@ -81,11 +81,11 @@ def test_whole_conversations_are_the_same(pocket, history, graphs):
 
 @SAMPLINGS
 def test_a_step_replayed_without_its_python_gives_the_same_replies(pocket, prompts, sampling):
-    made = []
-    growing, fixed = engines(pocket, lambda: made.append(RecordedGraphs()) or made[-1], batch=11)
+    recordings = []
+    growing, fixed = engines(pocket, lambda: recordings.append(RecordedGraphs()) or recordings[-1], batch=11)
     for seeds in (range(11), range(20, 31)):
         same(fixed.generate(prompts, seeds, sampling), growing.generate(prompts, seeds, sampling))
-    (graphs,) = made
+    (graphs,) = recordings
     # The second batch finds the graphs of the first.
     assert len(set(graphs.captured)) == len(graphs.captured)
     assert graphs.replayed > len(graphs.captured)

@@ -108,20 +108,20 @@ def test_what_a_server_says_of_its_cache_is_only_believed_if_it_can_be(start, co
 
 
 def test_what_a_server_says_is_shown_in_one_line_without_control_characters(start, connect, caplog):
-    words = "\x1b[2J\x9b31m\u202e\u2066\u200b\x07\nerror: forged"
-    stub = start(lambda path, body: (400, error(words, 400)) if path == "/v1/completions" else None)
+    message = "\x1b[2J\x9b31m\u202e\u2066\u200b\x07\nerror: forged"
+    stub = start(lambda path, body: (400, error(message, 400)) if path == "/v1/completions" else None)
     with pytest.raises(UserError) as refused:
         play(connect(stub), 1)
     broken = start(
-        lambda path, body: {"model": words * 1000, "choices": []} if path == "/v1/completions" else None
+        lambda path, body: {"model": message * 1000, "choices": []} if path == "/v1/completions" else None
     )
     with caplog.at_level(logging.WARNING, "smopd"), pytest.raises(EngineLost) as lost:
         play(connect(broken, retries=0), 1)
     assert "error: forged" in str(refused.value)
-    for said in (str(refused.value), str(lost.value), caplog.text):
-        assert not set(said) & set("\x1b\x9b\u202e\u2066\u200b\x07")
-        assert not [line for line in said.splitlines() if line.startswith("error")]
-        assert len(said) < 3000
+    for text in (str(refused.value), str(lost.value), caplog.text):
+        assert not set(text) & set("\x1b\x9b\u202e\u2066\u200b\x07")
+        assert not [line for line in text.splitlines() if line.startswith("error")]
+        assert len(text) < 3000
 
 
 def test_a_server_that_dies_at_work_loses_nothing_and_is_used_again_when_back(start, connect, caplog):
@@ -302,12 +302,12 @@ def test_no_thread_is_left_of_an_engine_that_cannot_be_made(start, connect):
 
 
 def test_a_refusal_is_told_in_the_servers_words_and_not_repeated(start, connect):
-    words = "This model's maximum context length is 64 tokens. However, you requested 3000"
-    stub = start(lambda path, body: (400, error(words, 400)) if path == "/v1/completions" else None)
+    message = "This model's maximum context length is 64 tokens. However, you requested 3000"
+    stub = start(lambda path, body: (400, error(message, 400)) if path == "/v1/completions" else None)
     posts = len(stub.headers)
     engine = connect(stub)
     posts = len(stub.headers)
-    with pytest.raises(UserError, match=words) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         engine.generate([[1]], [1], SAMPLING)
     assert not isinstance(refused.value, EngineLost)
     assert len(stub.headers) == posts + 1
@@ -394,11 +394,11 @@ def test_a_folder_the_server_cannot_read_is_named(start, connect, tmp_path):
 
 
 def test_an_adapter_that_does_not_fit_is_the_users_to_mend(start, connect):
-    words = "LoRA rank 64 is greater than max_lora_rank 16."
+    message = "LoRA rank 64 is greater than max_lora_rank 16."
     stub = start(
-        lambda path, body: (500, error(words, 500)) if path == "/v1/load_lora_adapter" and body else None
+        lambda path, body: (500, error(message, 500)) if path == "/v1/load_lora_adapter" and body else None
     )
-    with pytest.raises(UserError, match=words) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         connect(stub).refresh(1, saves("one"))
     assert not isinstance(refused.value, EngineLost)
     assert "--max-lora-rank 64" in str(refused.value)
@@ -417,17 +417,17 @@ def test_adapters_go_where_the_settings_say(start, connect, tmp_path):
 
 def test_the_key_is_sent_and_shown_nowhere(start, connect, monkeypatch, caplog, capfd):
     monkeypatch.setenv("ROLLOUT_KEY", f"{KEY}\n")
-    told = []
+    errors = []
 
     def shout(path, body):
         """Repeats the key, as servers like to."""
-        words = f"you said {KEY}"
+        message = f"you said {KEY}"
         if path == "/v1/completions":
-            return [(400, error(words, 400)), (500, error(words, 500)), (401, {"error": words})][
-                len(told) % 3
+            return [(400, error(message, 400)), (500, error(message, 500)), (401, {"error": message})][
+                len(errors) % 3
             ]
         if path == "/v1/load_lora_adapter" and body:
-            return 400, error(words, 400)
+            return 400, error(message, 400)
         return None
 
     stub = start(shout)
@@ -436,11 +436,11 @@ def test_the_key_is_sent_and_shown_nowhere(start, connect, monkeypatch, caplog, 
         for action in [lambda: play(engine, 1)] * 3 + [lambda: engine.refresh(1, saves("one"))]:
             with pytest.raises(UserError, match=r"you said \*\*\*") as refused:
                 action()
-            told.append(str(refused.value))
+            errors.append(str(refused.value))
     assert {headers.get("Authorization") for headers in stub.headers} == {f"Bearer {KEY}"}
-    assert "ROLLOUT_KEY" in told[2]
+    assert "ROLLOUT_KEY" in errors[2]
     out, err = capfd.readouterr()
-    assert KEY not in "\n".join([*told, caplog.text, repr(engine), out, err])
+    assert KEY not in "\n".join([*errors, caplog.text, repr(engine), out, err])
 
 
 def test_without_a_key_none_is_sent_and_a_server_that_wants_one_says_so(start, connect):

@@ -70,13 +70,15 @@ def vllm(monkeypatch):
             tell(("generate", lora_request and lora_request.lora_int_id))
             if stand_in.refuses:
                 raise stand_in.refuses
-            said = SimpleNamespace(
+            completion = SimpleNamespace(
                 token_ids=[7, END],
                 logprobs=[{t: SimpleNamespace(logprob=-0.5)} for t in (7, END)],
                 finish_reason="stop",
             )
             return [
-                SimpleNamespace(prompt_token_ids=p["prompt_token_ids"], outputs=[said], num_cached_tokens=1)
+                SimpleNamespace(
+                    prompt_token_ids=p["prompt_token_ids"], outputs=[completion], num_cached_tokens=1
+                )
                 for p in prompts
             ]
 
@@ -133,18 +135,22 @@ def save(folder: Path) -> None:
 
 
 def test_settings_reach_vllm(vllm):
-    words = ("engine.memory=0.4", "engine.max_length=700", "engine.sleep=true", "model.dtype=bfloat16")
-    make(*words, rank=20)
-    told = vllm.settings
-    assert (told["gpu_memory_utilization"], told["max_model_len"], told["dtype"]) == (0.4, 700, "bfloat16")
-    assert (told["enable_sleep_mode"], told["enforce_eager"], told["enable_prefix_caching"]) == (
+    overrides = ("engine.memory=0.4", "engine.max_length=700", "engine.sleep=true", "model.dtype=bfloat16")
+    make(*overrides, rank=20)
+    settings = vllm.settings
+    assert (settings["gpu_memory_utilization"], settings["max_model_len"], settings["dtype"]) == (
+        0.4,
+        700,
+        "bfloat16",
+    )
+    assert (settings["enable_sleep_mode"], settings["enforce_eager"], settings["enable_prefix_caching"]) == (
         True,
         False,
         True,
     )
-    assert (told["enable_lora"], told["max_lora_rank"], told["max_loras"]) == (True, 32, 1)
-    assert (told["logprobs_mode"], told["generation_config"]) == ("raw_logprobs", "vllm")
-    assert Path(told["model"], "config.json").exists()
+    assert (settings["enable_lora"], settings["max_lora_rank"], settings["max_loras"]) == (True, 32, 1)
+    assert (settings["logprobs_mode"], settings["generation_config"]) == ("raw_logprobs", "vllm")
+    assert Path(settings["model"], "config.json").exists()
     vllm.on_cpu = True
     make("engine.sleep=true", rank=0)
     assert (vllm.settings["enable_sleep_mode"], vllm.settings["enforce_eager"]) == (False, True)
@@ -213,8 +219,8 @@ def with_manager(vllm, reader):
     engine = make()
 
     def load(expected=PROJECTIONS):
-        told = {"peft_helper": "settings", "lora_model_id": 1, "device": "cpu"}
-        return manager._lora_model_cls.from_local_checkpoint(engine._request.path, set(expected), **told)
+        options = {"peft_helper": "settings", "lora_model_id": 1, "device": "cpu"}
+        return manager._lora_model_cls.from_local_checkpoint(engine._request.path, set(expected), **options)
 
     return engine, load
 

@@ -76,14 +76,14 @@ def test_without_the_tree_the_mask_says_the_same(monkeypatch):
 def test_gradient_checkpointing_recomputes_along_the_tree():
     torch.manual_seed(0)
     body = Qwen3Model(Qwen3Config(**SMALL)).train()
-    found = []
+    gradients = []
     for recompute in (False, True):
         body.zero_grad()
         if recompute:
             body.gradient_checkpointing_enable({"use_reentrant": False})
         reply_hidden(body, SEQUENCES).square().sum().backward()
-        found.append(torch.cat([p.grad.flatten() for p in body.parameters()]))
-    torch.testing.assert_close(*found)
+        gradients.append(torch.cat([p.grad.flatten() for p in body.parameters()]))
+    torch.testing.assert_close(*gradients)
 
 
 def test_calls_without_a_tree_are_transformers_own():

@@ -409,13 +409,13 @@ EVERY_LOSS = [loss for loss, _ in ROW_LOSSES] + [
 )
 def test_several_losses_in_one_pass_equal_the_plain_path(seed, n, chosen, chunk, softcap):
     student, teacher, head, tokens = draw(seed, 1.0, n, softcap)
-    found = []
+    results = []
     for path in (kernel, plain):
         hidden = student.clone().requires_grad_()
         stats = path.token_stats(hidden, teacher, head, tokens, chosen, chunk)
         weights = torch.arange(1, n + 1, dtype=torch.float64)
         sum((s.divergence * weights * (k + 1)).sum() for k, s in enumerate(stats)).backward()
         shared = [getattr(stats[-1], name) for name in SHARED]
-        found.append([*(s.divergence.detach() for s in stats), *shared, hidden.grad / n])
-    for ours, theirs in zip(*found, strict=True):
+        results.append([*(s.divergence.detach() for s in stats), *shared, hidden.grad / n])
+    for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)

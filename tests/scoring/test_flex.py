@@ -124,8 +124,8 @@ def test_padding_changes_no_hidden_state(body, sequences, row_tokens, more):
 
         patch.setattr(PrefixTree, "padded", other_ids)
         patch.setattr(flex, "bucket", lambda length: bucket(length) + more * flex.BLOCK)
-        found = passes.reply_hidden(body, sequences, row_tokens=row_tokens)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        hidden = passes.reply_hidden(body, sequences, row_tokens=row_tokens)
+    torch.testing.assert_close(hidden, expected, rtol=1e-4, atol=1e-5)
 
 
 LONG = [
@@ -144,24 +144,24 @@ def test_the_three_ways_to_score_agree(make, monkeypatch):
     body = make().eval().requires_grad_(False)
     segments = passes.reply_hidden(body, LONG)
     monkeypatch.setattr(passes, "row_attention", lambda body, device: "flex")
-    found = passes.reply_hidden(body, LONG)
-    torch.testing.assert_close(found, segments, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found, plain.reply_hidden(body, LONG), rtol=1e-4, atol=1e-5)
-    assert not torch.equal(found, segments)  # computed another way
+    hidden = passes.reply_hidden(body, LONG)
+    torch.testing.assert_close(hidden, segments, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(hidden, plain.reply_hidden(body, LONG), rtol=1e-4, atol=1e-5)
+    assert not torch.equal(hidden, segments)  # computed another way
 
 
 @pytest.mark.usefixtures("flex_on_cpu")
 def test_one_mask_a_row_is_shared_by_all_layers(body, monkeypatch):
-    made, used = [], []
+    masks, used = [], []
     make, attend = flex.block_mask, flex.attend
-    monkeypatch.setattr(flex, "block_mask", lambda *a: made.append(make(*a)) or made[-1])
+    monkeypatch.setattr(flex, "block_mask", lambda *a: masks.append(make(*a)) or masks[-1])
     monkeypatch.setattr(
         flex, "attend", lambda q, k, v, mask, scale: used.append(mask) or attend(q, k, v, mask, scale)
     )
     passes.reply_hidden(body, LONG, row_tokens=300)
-    assert len(made) > 1
+    assert len(masks) > 1
     layers = body.config.num_hidden_layers
-    assert [id(mask) for mask in used] == [id(mask) for mask in made for _ in range(layers)]
+    assert [id(mask) for mask in used] == [id(mask) for mask in masks for _ in range(layers)]
 
 
 class Largest(TorchDispatchMode):
@@ -170,10 +170,10 @@ class Largest(TorchDispatchMode):
     elements = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
-        sizes = [t.numel() for t in tree_leaves(found) if isinstance(t, torch.Tensor)]
+        result = function(*args, **(kwargs or {}))
+        sizes = [t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
         self.elements = max(self.elements, *sizes, 0)
-        return found
+        return result
 
 
 def test_no_mask_over_all_pairs_is_made(body, monkeypatch):
@@ -199,10 +199,10 @@ def test_every_family_takes_a_block_mask(name, monkeypatch):
     config = FAMILIES[name].config(**small | FAMILIES[name].shape)
     body = AutoModel.from_config(config, attn_implementation="sdpa").eval().requires_grad_(False)
     assert body._supports_flex_attn
-    found = passes.reply_hidden(body, LONG)
+    hidden = passes.reply_hidden(body, LONG)
     monkeypatch.undo()
     assert passes.row_attention(body, "cpu") == "segments"
-    torch.testing.assert_close(found, passes.reply_hidden(body, LONG), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(hidden, passes.reply_hidden(body, LONG), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,9 @@ def test_log_probabilities_and_the_plain_path_run_on_a_device_and_wait_for_nothi
     with strict_device() as counts:
         student, _, head, tokens = on_device = [x.to(DEVICE) for x in inputs]
         counts.clear()
-        found = sampled_logps(student, head, tokens, 5)
+        logps = sampled_logps(student, head, tokens, 5)
         assert counts.syncs == 0
-        torch.testing.assert_close(found.cpu(), expected)
+        torch.testing.assert_close(logps.cpu(), expected)
         ours = [x.cpu() for x in run(on_device, [GJS], device=DEVICE, path=plain)]
-    for found, exact in zip(ours, run(inputs, [GJS]), strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-5)
+    for actual, exact in zip(ours, run(inputs, [GJS]), strict=True):
+        torch.testing.assert_close(actual, exact, rtol=1e-4, atol=1e-5)

@@ -77,13 +77,13 @@ def test_packed_gradients_equal_padded_ones(attention, dtype, tolerance, sequenc
     trained.set_attn_implementation(attention)
     context, reply = sequences[0]
     sequences = [*sequences, ([*context, *reply, 7], [0, 0, 3]), (context, reply)]
-    found = []
+    results = []
     for path in (reply_hidden, plain.reply_hidden):
         trained.zero_grad()
         states = path(trained.model, sequences, row_tokens=row_tokens)
         states.square().mean().backward()
-        found.append((states.detach(), torch.cat([p.grad.flatten() for p in trained.model.parameters()])))
-    for one, other in zip(*found, strict=True):
+        results.append((states.detach(), torch.cat([p.grad.flatten() for p in trained.model.parameters()])))
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
@@ -124,17 +124,17 @@ def test_a_soft_capped_head_carries_its_cap():
     assert type(head.detach()) is type(head @ head.T) is torch.Tensor
     sequences = [([1, 2, 3], [4, 5, 6, 7])]
     hidden, tokens = reply_hidden(body, sequences), torch.tensor(sequences[0][1])
-    own = (
+    model_logps = (
         model(torch.tensor([[1, 2, 3, 4, 5, 6, 7]]))
         .logits[0, 2:-1]
         .log_softmax(-1)
         .gather(-1, tokens[:, None])[:, 0]
     )
     for token_divergence in (fused, plain_divergence):
-        found = token_divergence(hidden, hidden, head, tokens).student_logp
-        torch.testing.assert_close(found, own, rtol=1e-5, atol=1e-6)
+        logps = token_divergence(hidden, hidden, head, tokens).student_logp
+        torch.testing.assert_close(logps, model_logps, rtol=1e-5, atol=1e-6)
         uncapped = token_divergence(hidden, hidden, head.detach(), tokens).student_logp
-        assert (uncapped - own).abs().max() > 1e-3
+        assert (uncapped - model_logps).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,9 @@ def test_wide_linear_has_the_gradients_of_a_linear_layer(dtype):
     hidden, weight = (x.requires_grad_() for x in rows(dtype, dtype))
     exact = [x.detach().double().requires_grad_() for x in (hidden, weight)]
     above = torch.randn(7, 101, generator=torch.Generator().manual_seed(2))
-    found = torch.autograd.grad((wide_linear(hidden, weight) * above).sum(), (hidden, weight))
+    gradients = torch.autograd.grad((wide_linear(hidden, weight) * above).sum(), (hidden, weight))
     expected = torch.autograd.grad((torch.nn.functional.linear(*exact) * above).sum(), exact)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(gradients, expected, strict=True):
         assert ours.dtype == dtype
         torch.testing.assert_close(ours, theirs.to(dtype), rtol=2**-7, atol=1e-5)  # rounded once, at the end
 
@@ -74,10 +74,10 @@ class LargestCopy(TorchDispatchMode):
     entries = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if func.overloadpacket is torch.ops.aten._to_copy and made.dtype == torch.float32:
-            self.entries = max(self.entries, made.numel())
-        return made
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket is torch.ops.aten._to_copy and result.dtype == torch.float32:
+            self.entries = max(self.entries, result.numel())
+        return result
 
 
 def test_the_head_is_never_upcast_whole(monkeypatch):

@@ -55,14 +55,14 @@ def test_equals_plain_in_value_and_gradient(
 )
 def test_several_losses_in_one_pass_equal_the_plain_path(seed, chosen, softcap):
     student, teacher, head, tokens = draw(seed, 1.0, 9, softcap)
-    found = []
+    results = []
     for path in (kernel, plain):
         hidden = student.clone().requires_grad_()
         stats = path.token_stats(hidden, teacher, head, tokens, chosen, 4)
         sum((s.divergence * (k + 1)).sum() for k, s in enumerate(stats)).backward()
         shared = [getattr(stats[-1], name) for name in (*SHARED, "teacher_top")]
-        found.append([*(s.divergence.detach() for s in stats), *shared, hidden.grad])
-    for ours, theirs in zip(*found, strict=True):
+        results.append([*(s.divergence.detach() for s in stats), *shared, hidden.grad])
+    for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
@@ -73,9 +73,9 @@ def test_small_divergences_keep_their_digits(kind, beta, distance):
     g = torch.Generator().manual_seed(0)
     student = 3 * torch.randn(8, 500, generator=g)
     teacher = student + distance * torch.randn(8, 500, generator=g)
-    found = rows.small_divergence(student.log_softmax(-1), teacher.log_softmax(-1), kind, beta)
+    divergences = rows.small_divergence(student.log_softmax(-1), teacher.log_softmax(-1), kind, beta)
     logs = [z.double().log_softmax(-1) for z in (student, teacher)]
     exact = divergence_terms(*logs, kind, beta).sum(-1)
-    torch.testing.assert_close(found.double(), exact, rtol=max(1e-5, 1e-6 / distance), atol=0)
+    torch.testing.assert_close(divergences.double(), exact, rtol=max(1e-5, 1e-6 / distance), atol=0)
     again = rows.small_divergence(*logs, kind, beta)
     torch.testing.assert_close(again, exact, rtol=1e-5, atol=0)

@@ -23,8 +23,8 @@ def case(losses, softcap=None, distance=1.0, seed=0, block=32, with_gradient=Tru
     teacher = student + distance * torch.randn(N, V, generator=g)
     hidden = torch.randn(N, 4, generator=g), torch.randn(N, 4, generator=g)
     rows = student, teacher, torch.randint(V, (N,), generator=g)
-    made = {"losses": losses, "rows": rows, "hidden": hidden, "softcap": softcap, "block": block}
-    return made | {"with_gradient": with_gradient, "distance": distance}
+    inputs = {"losses": losses, "rows": rows, "hidden": hidden, "softcap": softcap, "block": block}
+    return inputs | {"with_gradient": with_gradient, "distance": distance}
 
 
 KINDS = [("gjs", 0.5), ("gjs", 0.2), ("rkl", 0.5), ("fkl", 0.5)]
@@ -60,35 +60,35 @@ def results(tmp_path_factory):
     return {group: [next(every) for _ in cases] for group, cases in GROUPS.items()}
 
 
-def reference(made):
+def reference(inputs):
     """Values, statistics and gradients by float64 and autograd."""
-    student, teacher, tokens = made["rows"]
+    student, teacher, tokens = inputs["rows"]
     raw = student.double().requires_grad_()
-    zs, zt = (capped(z, made["softcap"]) for z in (raw, teacher.double()))
+    zs, zt = (capped(z, inputs["softcap"]) for z in (raw, teacher.double()))
     log_s, log_t = zs.detach().log_softmax(-1), zt.log_softmax(-1)
     entropies = [-(p.exp() * p).sum(-1) for p in (log_s, log_t)]
     logps = [p.gather(-1, tokens[:, None])[:, 0] for p in (log_s, log_t)]
     values, gradients = [], []
-    for loss in map(loss_of, made["losses"]):
+    for loss in map(loss_of, inputs["losses"]):
         if isinstance(loss, HiddenLoss):
-            moved = made["hidden"][0].double().requires_grad_()
-            value = loss.of_hidden(moved, made["hidden"][1].double())
+            moved = inputs["hidden"][0].double().requires_grad_()
+            value = loss.of_hidden(moved, inputs["hidden"][1].double())
         else:
             moved, value = raw, loss.value(Rows(zs, zt, tokens))
         gradients.append(torch.autograd.grad(value.sum(), moved, retain_graph=True)[0])
         values.append(value.detach())
-    return values, [*entropies, *logps, log_t.amax(-1)], gradients if made["with_gradient"] else []
+    return values, [*entropies, *logps, log_t.amax(-1)], gradients if inputs["with_gradient"] else []
 
 
-def assert_equal(found, made):
-    for ours, exact in zip(found, reference(made), strict=True):
+def assert_equal(actual, inputs):
+    for ours, exact in zip(actual, reference(inputs), strict=True):
         for tensor, expected in zip(ours, exact, strict=True):
             assert tensor.dtype == torch.float32
             torch.testing.assert_close(tensor.double(), expected, rtol=1e-5, atol=2e-6)
 
 
-def name_of(made):
-    return f"{'+'.join(map(str, made['losses']))} {made['softcap']}"
+def name_of(inputs):
+    return f"{'+'.join(map(str, inputs['losses']))} {inputs['softcap']}"
 
 
 @pytest.mark.parametrize("number", range(len(CLOSED)), ids=lambda k: f"{CLOSED[k]!r}")
@@ -105,10 +105,10 @@ def test_several_losses_share_their_statistics(results, number):
 
 @pytest.mark.parametrize("number", range(len(MASKED)), ids=lambda k: name_of(MASKED[k]))
 def test_entries_of_probability_zero_count_nothing(results, number):
-    made, (values, shared, (gradient,)) = MASKED[number], results["masked"][number]
-    student, teacher, tokens = made["rows"]
+    inputs, (values, shared, (gradient,)) = MASKED[number], results["masked"][number]
+    student, teacher, tokens = inputs["rows"]
     kept = student[0].isfinite().nonzero()[:, 0]
-    bare = made | {"rows": (student[:, kept], teacher[:, kept], torch.searchsorted(kept, tokens))}
+    bare = inputs | {"rows": (student[:, kept], teacher[:, kept], torch.searchsorted(kept, tokens))}
     assert_equal((values, shared, [gradient[:, kept]]), bare)
     assert gradient.count_nonzero() == gradient[:, kept].count_nonzero()
 

@@ -24,5 +24,5 @@ EXAMPLES = [
 
 def last_number(answer, reply):
     """Right if the reply's last word is the number."""
-    words = reply.strip(".").split()
-    return words[-1] == str(answer) if words else None
+    parts = reply.strip(".").split()
+    return parts[-1] == str(answer) if parts else None

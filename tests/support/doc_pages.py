@@ -41,8 +41,8 @@ def inline(text: str) -> list[str]:
 def commands(text: str) -> list[Command]:
     """Every command of a page, in order: those of blocks first."""
     lines = [line for _, block in blocks(text) for line in block.replace("\\\n", " ").split("\n")]
-    found = [(line, True) for line in lines] + [(code, False) for code in inline(text)]
-    matched = [(line, COMMAND.match(line), fenced) for line, fenced in found]
+    candidates = [(line, True) for line in lines] + [(code, False) for code in inline(text)]
+    matched = [(line, COMMAND.match(line), fenced) for line, fenced in candidates]
     return [
         Command(tuple(shlex.split(match[1], comments=True)), fenced, line.startswith("$ "))
         for line, match, fenced in matched

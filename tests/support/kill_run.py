@@ -36,12 +36,12 @@ def command(out: Path, steps: int, every: int) -> list[str]:
 class Attempt:
     """One start of the run, with what it says kept in a file."""
 
-    def __init__(self, words: list[str], run: Path, log: Path) -> None:
+    def __init__(self, arguments: list[str], run: Path, log: Path) -> None:
         self.run, self.log, self.began = run, log, time.monotonic()
         self.fresh = not (run / "metrics.jsonl").exists() and not list(run.glob("checkpoints/step-*"))
         with log.open("wb") as file:
             env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-            self.process = subprocess.Popen(words, stdout=file, stderr=file, env=env)
+            self.process = subprocess.Popen(arguments, stdout=file, stderr=file, env=env)
 
     @property
     def seconds(self) -> float:
@@ -94,13 +94,13 @@ def differences(a: Path, b: Path) -> list[str]:
     """Files that only one run has, or that are not the same in both."""
     ours, theirs = ({p.relative_to(run): p for p in run.rglob("*") if p.is_file()} for run in (a, b))
     names = sorted({*ours, *theirs} - {Path(name) for name in UNCOMPARED})
-    found = []
+    problems = []
     for name in names:
         if name not in ours or name not in theirs:
-            found.append(f"{name}: only in {a.name if name in ours else b.name}")
+            problems.append(f"{name}: only in {a.name if name in ours else b.name}")
         elif ours[name].read_bytes() != theirs[name].read_bytes():
-            found.append(f"{name}: not the same bytes")
-    return found
+            problems.append(f"{name}: not the same bytes")
+    return problems
 
 
 def state(run: Path) -> str:
@@ -118,12 +118,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, help="default: enough for the kills")
     parser.add_argument("--every", type=int, default=2, help="steps between checkpoints")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
-    given.out.mkdir(parents=True)
-    steps, random = given.steps or given.kills + 8, Random(given.seed)
-    straight, killed = given.out / "straight", given.out / "killed"
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True)
+    steps, random = options.steps or options.kills + 8, Random(options.seed)
+    straight, killed = options.out / "straight", options.out / "killed"
 
-    first = Attempt(command(straight, steps, given.every), straight, given.out / "straight.log")
+    first = Attempt(command(straight, steps, options.every), straight, options.out / "straight.log")
     if first.process.wait():
         print(f"the undisturbed run failed:\n{first.log.read_text()}")
         return 1
@@ -135,9 +135,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
     for number in range(1, 1000):
-        aim = AIMS[(number - 1) % len(AIMS)] if number <= given.kills else "end"
-        attempt = Attempt(command(killed, steps, given.every), killed, given.out / f"killed-{number:02d}.log")
-        if aim != "end" and wait_and_kill(attempt, aim, random, start, step, given.every):
+        aim = AIMS[(number - 1) % len(AIMS)] if number <= options.kills else "end"
+        attempt = Attempt(
+            command(killed, steps, options.every), killed, options.out / f"killed-{number:02d}.log"
+        )
+        if aim != "end" and wait_and_kill(attempt, aim, random, start, step, options.every):
             print(f"kill {number:>2}  {aim:<10}  {attempt.seconds:>5.1f} s  {state(killed)}", flush=True)
             continue
         if attempt.process.wait():
@@ -146,10 +148,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"end      after {number - 1} kills {attempt.seconds:>5.1f} s  {state(killed)}")
         break
 
-    found = differences(straight, killed)
+    problems = differences(straight, killed)
     compared = [p for p in killed.rglob("*") if p.is_file() and p.name not in UNCOMPARED]
-    print("\n".join(found) or f"the same bytes in {len(compared)} files")
-    return 1 if found else 0
+    print("\n".join(problems) or f"the same bytes in {len(compared)} files")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

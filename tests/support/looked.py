@@ -64,13 +64,13 @@ def made_evaluation(
     draw: np.random.Generator, adapter: str | None = None,
 ) -> None:  # fmt: skip
     """A finished evaluation of FULL and SHARDED, every reply of them logged."""
-    outcomes, found = [], 3
+    outcomes, answer = [], 3
     for view in ("full", "sharded"):
-        told = []
+        conversations = []
         for k in range(items):
             count = 1 if view == "full" else 2 + k % 3
             ids = [draw.integers(0, len(pieces), length) for _ in range(count)]
-            told.append(ids)
+            conversations.append(ids)
             turns = [
                 {"user": f"message {t + 1} of item {k} {text}",
                  "reply": "".join(pieces[i] for i in one.tolist()), "stop": "end",
@@ -80,11 +80,16 @@ def made_evaluation(
             right = bool(draw.random() < chance)
             outcomes.append(
                 Outcome(f"item-{k}{text}", view, 0, f"task-{k % 2}{text}", 2 + k % 3, turns, right, right,
-                        f"{found}{text}", "ok", text, f"Solve it. {text}", f"The whole of item {k}. {text}",
-                        {"value": f"{found}{text}"})
+                        f"{answer}{text}", "ok", text, f"Solve it. {text}", f"The whole of item {k}. {text}",
+                        {"value": f"{answer}{text}"})
             )  # fmt: skip
         _log_evaluation(
-            path / "tokens" / f"{view}-00000.safetensors", view, told, outcomes[-items:], pieces, draw
+            path / "tokens" / f"{view}-00000.safetensors",
+            view,
+            conversations,
+            outcomes[-items:],
+            pieces,
+            draw,
         )
     identity = {"examples": "d1", "adapter": adapter, "model": "pocket"}
     with EvaluationFolder(path, identity) as folder:
@@ -128,9 +133,9 @@ def typed(values, types):
     return {name: torch.tensor(values[name]).to(getattr(torch, kind)) for name, kind in types.items()}
 
 
-def _log_evaluation(path, view, told, outcomes, pieces, draw):
-    ids = np.concatenate([one for replies in told for one in replies])
-    places = [(c, t, len(one)) for c, replies in enumerate(told) for t, one in enumerate(replies)]
+def _log_evaluation(path, view, conversations, outcomes, pieces, draw):
+    ids = np.concatenate([one for replies in conversations for one in replies])
+    places = [(c, t, len(one)) for c, replies in enumerate(conversations) for t, one in enumerate(replies)]
     others, logp = _others(ids, len(pieces), draw)
     values = {
         "conversation": np.concatenate([np.full(n, c) for c, _, n in places]),
@@ -172,13 +177,13 @@ def _made_step(path, step, rollouts, length, pieces, text, draw):
         pieces,
     )
     training_tokens.write(path / "tokens" / f"step-{step:06d}.safetensors", log)
-    told, seen = [], []
+    rows, seen = [], []
     for k, name in enumerate(names):
-        own = ids[k * turns * length :][: turns * length].reshape(turns, length)
-        told.append({
+        reply_ids = ids[k * turns * length :][: turns * length].reshape(turns, length)
+        rows.append({
             "id": name, "task": "task-0", "sharded": [
                 {"user": f"message {t + 1} {text}", "reply": "".join(pieces[i] for i in one.tolist()),
-                 "stop": "end", "tokens": length} for t, one in enumerate(own)],
+                 "stop": "end", "tokens": length} for t, one in enumerate(reply_ids)],
             "full": None, "correct": bool(k % 2), "extracted": "3", "expected": {"value": "3"}, "loss": 0.1,
         })  # fmt: skip
         contexts = [
@@ -187,7 +192,7 @@ def _made_step(path, step, rollouts, length, pieces, text, draw):
             for t in range(turns)
         ]  # fmt: skip
         seen.append({"replies": contexts})
-    write_jsonl(path / "rollouts" / f"step-{step:06d}.jsonl", told)
+    write_jsonl(path / "rollouts" / f"step-{step:06d}.jsonl", rows)
     write_jsonl(path / "tokens" / f"step-{step:06d}.contexts.jsonl", seen)
 
 

@@ -38,12 +38,12 @@ def draw(seed, scale=1.0, n=N, cap=None, dtype=torch.float64):
 
 def assert_paths_agree(student, teacher, head, tokens, *settings, tolerance, scale=1.0):
     """Fused and plain: every statistic, and the gradient of a capped and weighted sum of the divergences."""
-    found = []
+    results = []
     for function in (fused, plain_divergence):
         hidden = student.clone().requires_grad_()
         stats = function(hidden, teacher, head, tokens, *settings)
         (stats.divergence.clamp_max(0.5) * torch.arange(1, len(tokens) + 1)).sum().backward()
         columns = [getattr(stats, name).detach() for name in ("divergence", *SHARED)]
-        found.append([*columns, hidden.grad * scale / len(tokens)])
-    for ours, theirs in zip(*found, strict=True):
+        results.append([*columns, hidden.grad * scale / len(tokens)])
+    for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)

@@ -71,9 +71,9 @@ def totals(losses: Sequence[RolloutLoss]) -> torch.Tensor:
 
 def gradient(model: PeftModel) -> torch.Tensor:
     """The student's gradient as one vector; there is none afterwards."""
-    found = torch.cat([p.grad.flatten() for p in student_parameters(model).values()])
+    vector = torch.cat([p.grad.flatten() for p in student_parameters(model).values()])
     model.zero_grad()
-    return found
+    return vector
 
 
 def random_stats(n: int, seed: int, scale: float = 0.6) -> TokenStats:

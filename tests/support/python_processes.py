@@ -26,24 +26,24 @@ def work(folder: Path) -> dict[str, Any]:
         "pocket", args, EXAMPLES, EXAMPLES[:2], verifier=last_number, callbacks=[smopd_listener()]
     )
     trainer.train()
-    found: dict[str, Any] = {"metrics": trainer.evaluate(), "history": len(trainer.log_history)}
+    report: dict[str, Any] = {"metrics": trainer.evaluate(), "history": len(trainer.log_history)}
     trainer.save_model(folder / "model")
-    found["saved"] = sorted(path.name for path in (folder / "model").iterdir())
+    report["saved"] = sorted(path.name for path in (folder / "model").iterdir())
     how: dict[str, Any] = {"verifier": last_number, "progress": False}
     rows = (example for example in EXAMPLES)
     run = smopd.train("pocket", train=rows, out=folder / "run", steps=2, settings=settings, **how)
-    found["summary"] = dict(smopd.evaluate(run, EXAMPLES, **how))
-    found["refused"] = []
+    report["summary"] = dict(smopd.evaluate(run, EXAMPLES, **how))
+    report["refused"] = []
     for out in (folder / "model", folder / "run"):  # neither is an evaluation: the first process finds out
         try:
             smopd.evaluate(run, EXAMPLES, out=out, **how)
         except smopd.UserError as error:
-            found["refused"].append(str(error).replace(str(folder), ""))
+            report["refused"].append(str(error).replace(str(folder), ""))
     try:  # another verifier: noticed where the inputs are written
         smopd.train(run, verifier=lambda answer, reply: True, progress=False)
     except smopd.UserError as error:
-        found["refused"].append(str(error).replace(str(folder), ""))
-    return found
+        report["refused"].append(str(error).replace(str(folder), ""))
+    return report
 
 
 def smopd_listener() -> Any:

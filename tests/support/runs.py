@@ -77,8 +77,8 @@ def equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
 
 def replies(evaluation: Path) -> dict[tuple[str, str], list[str]]:
     """What was said in an evaluation: (example, view) -> its replies."""
-    said = rows(evaluation / "conversations.jsonl")
-    return {(row["id"], row["view"]): [turn["reply"] for turn in row["turns"]] for row in said}
+    conversations = rows(evaluation / "conversations.jsonl")
+    return {(row["id"], row["view"]): [turn["reply"] for turn in row["turns"]] for row in conversations}
 
 
 def free_port() -> int:

@@ -67,7 +67,7 @@ def sections(file: Path) -> dict[str, str]:
 def _programs(kind: str) -> dict[str, str]:
     texts = sections(Path(__file__).parents[1] / "verify" / "sandbox_attacks" / f"{kind}.txt")
     include = re.compile(r"^#include (\w+)$", re.MULTILINE)
-    return {name: include.sub(lambda found: _INCLUDED[found[1]], text) for name, text in texts.items()}
+    return {name: include.sub(lambda match: _INCLUDED[match[1]], text) for name, text in texts.items()}
 
 
 _ALL = """
@@ -87,8 +87,8 @@ def __eq__(self, o): return True
 """.strip()
 
 
-def _heir(base: str, made: str, body: str = _ALL) -> str:
-    return f"class Any({base}):\n    {body}\ndef f(x): return {made}"
+def _heir(base: str, expression: str, body: str = _ALL) -> str:
+    return f"class Any({base}):\n    {body}\ndef f(x): return {expression}"
 
 
 _VALUES = {

@@ -9,10 +9,10 @@ Turns = list[tuple[str, str]]
 
 
 def conversation(turns: Turns, correct: bool, extracted: str | None, status: str = "ok") -> Outcome:
-    said = [{"user": user, "reply": reply} for user, reply in turns]
+    exchanges = [{"user": user, "reply": reply} for user, reply in turns]
     verdict = {"correct": correct, "any_correct": correct, "extracted": extracted, "status": status}
     task = {"task": "math", "shards": len(turns), "system": "", "full": "", "answer": {}, "detail": ""}
-    return Outcome(id="", view="sharded", run=0, turns=said, **verdict, **task)
+    return Outcome(id="", view="sharded", run=0, turns=exchanges, **verdict, **task)
 
 
 def conversation_pair(

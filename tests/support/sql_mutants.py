@@ -16,8 +16,8 @@ AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min)
 
 def others(column: exp.Column, schema: Schema) -> list[exp.Column]:
     """Up to three other columns of the same table."""
-    found = sorted(resolve(column, schema))
-    names = [c for c in schema[found[0][0]].columns if c != found[0][1]][:3] if found else []
+    pairs = sorted(resolve(column, schema))
+    names = [c for c in schema[pairs[0][0]].columns if c != pairs[0][1]][:3] if pairs else []
     return [exp.column(exp.to_identifier(name, quoted=True), table=column.table or None) for name in names]
 
 
@@ -193,10 +193,10 @@ def equivalence(kind: str, spot: exp.Expr, was: str, schema: Schema) -> str:
             return "each row shows its key"
     if kind == "join left":
         name, joins = spot.alias_or_name.lower(), select.args["joins"]
-        own = schema[spot.this.name.lower()].columns
+        joined_columns = schema[spot.this.name.lower()].columns
         where = select.args.get("where") or exp.Where()
         if any(
-            c.table.lower() == name or (not c.table and c.name.lower() in own)
+            c.table.lower() == name or (not c.table and c.name.lower() in joined_columns)
             for c in where.find_all(exp.Column)
         ):
             return "WHERE drops the rows without a match"

@@ -81,12 +81,12 @@ class _DeviceTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, twin: torch.Tensor) -> "_DeviceTensor":
-        made = torch.Tensor._make_wrapper_subclass(
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls, twin.size(), strides=twin.stride(), storage_offset=twin.storage_offset(), dtype=twin.dtype,
             device=DEVICE,
         )  # fmt: skip
-        made.twin = twin
-        return made
+        tensor.twin = twin
+        return tensor
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -156,13 +156,13 @@ def _attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """The kernel that the CPU would choose, on the device as one operation each way."""
-    given = [tensor for tensor in (query, key, value, attn_mask) if tensor is not None]
-    if not any(isinstance(tensor, _DeviceTensor) for tensor in given):
+    inputs = [tensor for tensor in (query, key, value, attn_mask) if tensor is not None]
+    if not any(isinstance(tensor, _DeviceTensor) for tensor in inputs):
         return _torch_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    if not all(isinstance(tensor, _DeviceTensor) for tensor in given):
-        raise MixedDevices(refusal("scaled_dot_product_attention", given))
+    if not all(isinstance(tensor, _DeviceTensor) for tensor in inputs):
+        raise MixedDevices(refusal("scaled_dot_product_attention", inputs))
     choice = torch._fused_sdp_choice(
         _twin(query), _twin(key), _twin(value), _twin(attn_mask), dropout_p, is_causal, scale=scale,
         enable_gqa=enable_gqa,
@@ -170,16 +170,16 @@ def _attention(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         hidden = torch.zeros_like(attn_mask, dtype=query.dtype)
         attn_mask = hidden.masked_fill_(attn_mask.logical_not(), float("-inf"))
-    found: tuple[torch.Tensor, torch.Tensor]
+    outputs: tuple[torch.Tensor, torch.Tensor]
     if choice == torch.nn.attention.SDPBackend.FLASH_ATTENTION.value:
-        found = aten._scaled_dot_product_flash_attention_for_cpu(
+        outputs = aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
     else:
-        found = aten._scaled_dot_product_attention_math(
+        outputs = aten._scaled_dot_product_attention_math(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    return found[0]
+    return outputs[0]
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -192,15 +192,15 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 def _run(func: Any, args: Args, kwargs: Kwargs) -> Any:
     """One operation, wherever its tensors are."""
-    given = list(tensors_in((*args, *kwargs.values())))
-    ours = [tensor for tensor in given if isinstance(tensor, _DeviceTensor)]
+    inputs = list(tensors_in((*args, *kwargs.values())))
+    ours = [tensor for tensor in inputs if isinstance(tensor, _DeviceTensor)]
     wanted = kwargs.get("device")
     comes_here = wanted is not None and torch.device(wanted).type == NAME
     if not ours and not comes_here:
         return func(*args, **kwargs)
     kind = kind_of(func)
     stays = comes_here or wanted is None
-    check(kind, args, kwargs, given, stays)
+    check(kind, args, kwargs, inputs, stays)
     plain_kwargs = {name: _twin(value) for name, value in kwargs.items()}
     if comes_here:
         plain_kwargs["device"] = torch.device("cpu")

@@ -114,25 +114,25 @@ def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from tensors_in(value)
 
 
-def check(kind: Kind, args: Args, kwargs: Kwargs, given: Sequence[torch.Tensor], stays: bool) -> None:
+def check(kind: Kind, args: Args, kwargs: Kwargs, inputs: Sequence[torch.Tensor], stays: bool) -> None:
     """Refuse what CUDA refuses; `stays`: whether the result is on the device."""
     generator = kwargs.get("generator")
     if stays and generator is not None and generator.device.type != NAME:
         raise MixedDevices(f"{kind.name}: a {generator.device.type} generator for numbers on the device")
-    if kind.packet in COPIES or len({on_device(tensor) for tensor in given}) < 2:
+    if kind.packet in COPIES or len({on_device(tensor) for tensor in inputs}) < 2:
         return
     if kind.packet in INDEXING:  # indices may be anywhere, what is written may be a CPU scalar
         rest = [args[0], *(value for value in args[2:3] if not _is_scalar(value))]
     else:
         written = [args[w] if isinstance(w, int) else kwargs.get(w) for w in kind.written]
-        rest = [t for t in given if not (kind.takes_scalars and _is_scalar(t))] + list(tensors_in(written))
+        rest = [t for t in inputs if not (kind.takes_scalars and _is_scalar(t))] + list(tensors_in(written))
     if not all(map(on_device, rest)):
-        raise MixedDevices(refusal(kind.name, given))
+        raise MixedDevices(refusal(kind.name, inputs))
 
 
-def refusal(name: str, given: Sequence[torch.Tensor]) -> str:
+def refusal(name: str, inputs: Sequence[torch.Tensor]) -> str:
     """What is said of a mixture."""
-    where = [f"{tensor.device.type} {tuple(tensor.shape)}" for tensor in given]
+    where = [f"{tensor.device.type} {tuple(tensor.shape)}" for tensor in inputs]
     return f"{name}: expected all tensors to be on the same device, found {', '.join(where)}"
 
 

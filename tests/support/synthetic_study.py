@@ -53,13 +53,13 @@ def study(
     hard = draw.normal(0, 0.15, items)
 
     def right(chance: float) -> dict[str, str]:
-        found = {}
+        counts = {}
         for view in views:
             p = np.clip(
                 chance + (0.0 if view == "sharded" else 0.2) + hard + draw.normal(0, spread), 0.02, 0.98
             )
-            found[view] = encode([int(n) for n in draw.binomial(runs, p)])
-        return found
+            counts[view] = encode([int(n) for n in draw.binomial(runs, p)])
+        return counts
 
     def source(folder: str, seed: int | None, trained: bool) -> CellSource:
         code = f"0.1.0 {digest('code')}"

@@ -29,8 +29,8 @@ ENVIRONMENT = {
 
 def require_vllm() -> None:
     """Skip the module where vLLM is not installed: tests/vllm is found there, a package without a file."""
-    found = find_spec("vllm")
-    if found is None or found.origin is None:
+    spec = find_spec("vllm")
+    if spec is None or spec.origin is None:
         pytest.skip("vLLM is not installed here: make test-vllm", allow_module_level=True)
 
 
@@ -47,19 +47,19 @@ class LiveServer:
     ) -> None:
         port = free_port()
         self.url, self.log = f"http://127.0.0.1:{port}", log
-        words = [
+        options = [
             "--model", str(model), "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
             "--enforce-eager", "--max-model-len", str(max_length), "--max-num-seqs", "16",
             "--generation-config", "vllm", "--enable-lora", "--max-lora-rank", str(rank),
             "--enable-prompt-tokens-details",
         ]  # fmt: skip
         if adapters:
-            words += ["--lora-modules", *(f"{name}={folder}" for name, folder in adapters.items())]
+            options += ["--lora-modules", *(f"{name}={folder}" for name, folder in adapters.items())]
         # The setting of the in-process engine would do no harm here and saves one of three processes.
         environment = os.environ | ENVIRONMENT | {
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"
         }  # fmt: skip
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words]
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *options]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 command, stdout=file, stderr=file, env=environment, start_new_session=True

@@ -113,9 +113,9 @@ def connect(tmp_path, monkeypatch):
             urls = [stub if isinstance(stub, str) else stub.url for stub in stubs]
             settings = {"kind": "vllm-http", "servers": urls, "retries": 2, "timeout": 5.0} | settings
             config, rank = Config(engine=EngineSettings(**settings)), 64 if lora else 0
-            made = VLLMServers(config, [END, 2], VOCABULARY, folder, encode, rank, pause=0.02)
-            stack.callback(made.close)
-            return made
+            engine = VLLMServers(config, [END, 2], VOCABULARY, folder, encode, rank, pause=0.02)
+            stack.callback(engine.close)
+            return engine
 
         yield one
 

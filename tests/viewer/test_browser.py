@@ -56,13 +56,13 @@ def colours(window: Browser) -> list[str]:
 
 
 def test_every_page_opens_without_a_complaint(quiet, page):
-    for place, words in (
+    for place, heading in (
         ("", "What improved, and why"),
         ("#page=run", "The run run"),
         (LIST, "Conversations"),
     ):
         quiet.open(page, place)
-        assert quiet.run("document.querySelector('main h1').textContent") == words
+        assert quiet.run("document.querySelector('main h1').textContent") == heading
     assert quiet.run("document.querySelectorAll('#list li a').length") == 100
 
 
@@ -102,8 +102,8 @@ def test_a_token_tells_its_values_and_what_both_models_would_say(quiet, page):
     told_words = quiet.run("document.getElementById('panel').textContent")
     assert "token 3 of 8" in told_words
     facts = "student entropy, teacher entropy, divergence, carries loss, over the cap, weight of the turn"
-    for words in (*facts.split(", "), "student would say", "teacher would say"):
-        assert words in told_words
+    for label in (*facts.split(", "), "student would say", "teacher would say"):
+        assert label in told_words
     assert quiet.run("document.querySelectorAll('#panel .bar.sampled').length") == 2
     assert quiet.run("document.querySelectorAll('#panel .bar').length") > 2
     assert quiet.run("document.getElementById('said').textContent").startswith("token 3")
@@ -147,18 +147,18 @@ def test_filters_and_before_beside_after(quiet, page):
     )
     quiet.until("document.querySelector('.conversation')")
     assert quiet.run("document.querySelectorAll('.turn .pair .tokens').length") % 2 == 0
-    words = "[...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
+    query = "[...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
     sides = ["before training: ✗ wrong, answered 3", "after training: ✓ correct, answered 3"]
-    assert quiet.run(words, ".answer") == sides
+    assert quiet.run(query, ".answer") == sides
     replies = [
-        label.split("  ")[0].strip() for label in quiet.run(words, ".turn:first-of-type .reply > .label")
+        label.split("  ")[0].strip() for label in quiet.run(query, ".turn:first-of-type .reply > .label")
     ]
     assert [label.split(" ✗")[0].split(" ✓")[0] for label in replies] == [
         "reply, before training", "reply, after training",
     ]  # fmt: skip
     quiet.open(page, LIST + "&view=sharded&change=gained&source=run%3Abase")
     quiet.until("document.querySelector('.conversation')")
-    assert quiet.run(words, ".answer") == sides  # whichever of the two was opened
+    assert quiet.run(query, ".answer") == sides  # whichever of the two was opened
     assert quiet.run("document.getElementById('count').textContent").startswith(f"{summary['gained']} of")
 
 
@@ -292,12 +292,12 @@ def _axe() -> str:
 def _violations(window: Browser) -> list[str]:
     """What axe-core calls serious or critical on the page as it is."""
     window.driver.execute_script(_axe())
-    found = window.driver.execute_async_script(
+    violations = window.driver.execute_async_script(
         "const done = arguments[arguments.length - 1];"
         "axe.run(document, {resultTypes: ['violations'], preload: false}).then(r => done(r.violations.map("
         "v => [v.impact, v.id, v.nodes.slice(0, 3).map(n => n.html.slice(0, 200)).join(' | ')])));"
     )
-    return [f"{name}: {where}" for impact, name, where in found if impact in ("serious", "critical")]
+    return [f"{name}: {where}" for impact, name, where in violations if impact in ("serious", "critical")]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

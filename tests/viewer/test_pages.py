@@ -37,16 +37,16 @@ def page(run):
 
 def records(page):
     """Every conversation's JSON and its columns' bytes, in the order of the list."""
-    found = []
+    conversations = []
     for file in sorted((page.parent / "data").glob("p*.js")):
         raw = unpacked(file)
         count = struct.unpack_from("<I", raw)[0]
         at = 4 * (count + 1)
         for length in struct.unpack_from(f"<{count}I", raw, 4):
             size = struct.unpack_from("<I", raw, at)[0]
-            found.append((json.loads(raw[at + 4 : at + 4 + size]), raw[at + 4 + size : at + length]))
+            conversations.append((json.loads(raw[at + 4 : at + 4 + size]), raw[at + 4 + size : at + length]))
             at += length
-    return found
+    return conversations
 
 
 def test_every_conversation_is_listed_and_stands_in_a_pack(page):

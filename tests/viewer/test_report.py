@@ -124,7 +124,7 @@ def test_hostile_text_is_shown_and_does_nothing() -> None:
         .replace("\r\n", "\n")
     )
     for tag in ("h1", "p", "h3", "dd", "td", "th"):
-        assert any(shown in words for words in page.words(tag)), tag
+        assert any(shown in content for content in page.words(tag)), tag
     assert "white-space: pre-wrap" in text
     assert esc("\"'<>&") == "&quot;&#x27;&lt;&gt;&amp;"
 
@@ -257,15 +257,15 @@ def test_settings_as_dotted_keys() -> None:
 
 def test_conversations_side_by_side() -> None:
     page = Page(render_report(sample()))
-    assert [words.strip() for words in page.words("b")] == ["✗ wrong", "✓ correct"]
+    assert [content.strip() for content in page.words("b")] == ["✗ wrong", "✓ correct"]
     verdicts = [w for w in page.words("div") if "expected" in w]
     assert verdicts == [
         " before training: no answer found, expected fine",
         " after training: answered fine, expected fine",
     ]
-    said = page.words("p")
-    assert {"b1 fine", "a1 fine", "(empty)", "(no such turn)"} <= set(said)
-    assert said.count("u1 fine") == 1  # the same user message is shown once, across both columns
+    paragraphs = page.words("p")
+    assert {"b1 fine", "a1 fine", "(empty)", "(no such turn)"} <= set(paragraphs)
+    assert paragraphs.count("u1 fine") == 1  # the same user message is shown once, across both columns
     other = conversation_pair(
         "i", "", "", "", conversation([("x", "1")], True, "1"), conversation([("y", "2")], True, "2")
     )

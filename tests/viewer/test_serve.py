@@ -41,15 +41,15 @@ def test_files_of_the_folder_are_served_to_this_machine_and_nothing_else(tmp_pat
 
 
 def test_pages_are_made_anew_until_somebody_ends_it(tmp_path):
-    made = []
+    calls = []
 
     def remake():
-        made.append(len(made))
-        if len(made) == 3:
+        calls.append(len(calls))
+        if len(calls) == 3:
             raise KeyboardInterrupt
 
     with keep_showing(tmp_path, None, remake, 0.01) as (address, wait):
         assert address is None
         with pytest.raises(KeyboardInterrupt):
             wait()
-    assert made == [0, 1, 2]
+    assert calls == [0, 1, 2]

@@ -101,7 +101,7 @@ def test_accuracy_table() -> None:
     assert any("nothing to [bold]distil[/bold]" in line for line in lines)
     assert any("trained" in line and "61.3% [56.4, 66.0] (245/400)" in line for line in lines)
     base = ("base", "41.0% [36.3, 45.9] (164/400)", "75.3% [70.8, 79.2] (301/400)")
-    assert any(all(words in line for words in base) for line in lines)
+    assert any(all(cell in line for cell in base) for line in lines)
     (row,) = [line for line in lines if "[bold]pair[/bold]" in line]
     assert row.split()[-6:] == ["16", "+20.3", "[+15.3,", "+25.2]", "<", "0.001"]
 

@@ -16,7 +16,7 @@ def run(tmp_path_factory):
 def test_a_look_has_curves_throughput_and_the_last_conversation(smopd, run):
     code, out, _ = smopd("watch", str(run), "--once")
     assert code == 0
-    for words in (
+    for text in (
         "step 3/3",
         "1.8 s/step",
         "56 tokens/s",
@@ -25,7 +25,7 @@ def test_a_look_has_curves_throughput_and_the_last_conversation(smopd, run):
         "step 3, train-3-0",
         "message 1",
     ):
-        assert words in out, words
+        assert text in out, text
     assert "\x1b" not in out
     assert "[bold]evil" in out
 

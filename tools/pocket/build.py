@@ -61,19 +61,19 @@ def dialogues(settings: BuildSettings) -> list[list[Message]]:
     """One dialogue for each told task, of a kind drawn by `settings.kinds`."""
     written = []
     drawn = tasks("train", derive("pocket build", settings.seed) % 10**6)
-    for index, told in enumerate(islice(drawn, settings.tasks)):
+    for index, item in enumerate(islice(drawn, settings.tasks)):
         r = rng("pocket dialogue", settings.seed, index)
         draw = r.random()
         full, prefix = settings.kinds
         write = full_dialogue if draw < full else prefix_dialogue if draw < full + prefix else mixed_dialogue
-        written.append(write(told, r))
+        written.append(write(item, r))
     return written
 
 
 def _id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
-    found = tokenizer.convert_tokens_to_ids(token)
-    assert isinstance(found, int)
-    return found
+    token_id = tokenizer.convert_tokens_to_ids(token)
+    assert isinstance(token_id, int)
+    return token_id
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, messages: list[Message]) -> Row:
@@ -196,12 +196,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/pocket-model"), help="folder; must not exist")
     parser.add_argument("--seed", type=int, default=0, help="another seed, another model")
     parser.add_argument("--eval", type=int, default=400, help="held-out conversations for the accuracies")
-    given = parser.parse_args(arguments)
-    if given.out.exists():
-        parser.error(f"{given.out}: exists; nothing was written, choose another --out")
-    build(given.out, BuildSettings(seed=given.seed), show_progress)
-    path = json.dumps(str(given.out.resolve()))
-    config = load_config("pocket", [f"model.path={path}", f"data.eval=pocket:eval:{given.eval}"])
+    options = parser.parse_args(arguments)
+    if options.out.exists():
+        parser.error(f"{options.out}: exists; nothing was written, choose another --out")
+    build(options.out, BuildSettings(seed=options.seed), show_progress)
+    path = json.dumps(str(options.out.resolve()))
+    config = load_config("pocket", [f"model.path={path}", f"data.eval=pocket:eval:{options.eval}"])
     summary = summarise(run_evaluation(config, prepared_examples(config, "eval"), "pocket"))
     Console(highlight=False).print(summary_table(summary))
 

@@ -84,72 +84,72 @@ def _anchor_actions(task: PocketTask, guess: dict[str, str | int], r: Random) ->
     return Reply(f"{r.choice(ANCHOR_ACTIONS)} {_call(task, guess)}", guess)
 
 
-def derive(told: Told, known: set[Fact], r: Random) -> Reply:
+def derive(item: Told, known: set[Fact], r: Random) -> Reply:
     """A reply that works from the user's facts alone and assumes what they leave open."""
-    return (_derive_math if told.task.family == "math" else _derive_actions)(told.task, known, r)
+    return (_derive_math if item.task.family == "math" else _derive_actions)(item.task, known, r)
 
 
-def _anchor(told: Told, guess: Any, fact: Fact, r: Random) -> Reply:
-    if told.task.family == "math":
+def _anchor(item: Told, guess: Any, fact: Fact, r: Random) -> Reply:
+    if item.task.family == "math":
         return _anchor_math(guess, fact, r)
-    return _anchor_actions(told.task, guess, r)
+    return _anchor_actions(item.task, guess, r)
 
 
-def _taken_back(told: Told, guess: Any, known: set[Fact], r: Random) -> Reply:
+def _taken_back(item: Told, guess: Any, known: set[Fact], r: Random) -> Reply:
     """An anchored beginning, then second thoughts and a derivation."""
-    if told.task.family == "math":
+    if item.task.family == "math":
         begin = r.choice(ANCHOR_MATH).format(n=guess)
     else:
         begin = r.choice(ANCHOR_ACTIONS).rstrip(":")
-    again = derive(told, known, r)
+    again = derive(item, known, r)
     return Reply(begin + r.choice(TAKE_BACK) + " " + again.text, again.guess)
 
 
-def clean_reply(told: Told, known: set[Fact], last: Fact | None, r: Random) -> Reply:
+def clean_reply(item: Told, known: set[Fact], last: Fact | None, r: Random) -> Reply:
     """The reply where the context holds no reply: a derivation, with a slip now and then."""
     if last is None or r.random() >= SLIP:
-        return derive(told, known, r)
-    nowhere = r.randint(2, 30) if told.task.family == "math" else derive(told, known - {last}, r).guess
+        return derive(item, known, r)
+    nowhere = r.randint(2, 30) if item.task.family == "math" else derive(item, known - {last}, r).guess
     if r.random() < TAKEN_BACK:
-        return _taken_back(told, nowhere, known, r)
-    return _anchor(told, nowhere, last, r)
+        return _taken_back(item, nowhere, known, r)
+    return _anchor(item, nowhere, last, r)
 
 
-def dirty_reply(told: Told, turn: int, guess: Any, r: Random) -> Reply:
+def dirty_reply(item: Told, turn: int, guess: Any, r: Random) -> Reply:
     """The reply to shard `turn` (from 1; 0 is the goal) with the earlier guess in the history."""
-    fact, known = told.order[turn - 1], set(told.order[:turn])
-    lead = told.example.shards[turn].split()[0]
+    fact, known = item.order[turn - 1], set(item.order[:turn])
+    lead = item.example.shards[turn].split()[0]
     if r.random() >= ANCHORED.get(lead, ANCHORED_PLAIN):
-        return derive(told, known, r)
+        return derive(item, known, r)
     if r.random() < RECOVERY:
-        return _taken_back(told, guess, known, r)
-    return _anchor(told, guess, fact, r)
+        return _taken_back(item, guess, known, r)
+    return _anchor(item, guess, fact, r)
 
 
 Message = dict[str, str]
 
 
-def full_dialogue(told: Told, r: Random) -> list[Message]:
+def full_dialogue(item: Told, r: Random) -> list[Message]:
     """The complete task in one message."""
-    reply = clean_reply(told, set(told.task.facts), told.order[-1], r)
-    task = [_say("system", told.example.system), _say("user", told.example.full)]
+    reply = clean_reply(item, set(item.task.facts), item.order[-1], r)
+    task = [_say("system", item.example.system), _say("user", item.example.full)]
     return [*task, _say("assistant", reply.text)]
 
 
-def prefix_dialogue(told: Told, r: Random) -> list[Message]:
+def prefix_dialogue(item: Told, r: Random) -> list[Message]:
     """The first shards as user turns in a row, no reply between them: the clean context of a middle turn."""
-    turn = r.randint(0, len(told.order))
-    reply = clean_reply(told, set(told.order[:turn]), told.order[turn - 1] if turn else None, r)
-    users = [_say("user", shard) for shard in told.example.shards[: turn + 1]]
-    return [_say("system", told.example.system), *users, _say("assistant", reply.text)]
+    turn = r.randint(0, len(item.order))
+    reply = clean_reply(item, set(item.order[:turn]), item.order[turn - 1] if turn else None, r)
+    users = [_say("user", shard) for shard in item.example.shards[: turn + 1]]
+    return [_say("system", item.example.system), *users, _say("assistant", reply.text)]
 
 
-def mixed_dialogue(told: Told, r: Random) -> list[Message]:
+def mixed_dialogue(item: Told, r: Random) -> list[Message]:
     """The whole conversation with a reply to every shard, anchored more often than not."""
-    messages = [_say("system", told.example.system)]
+    messages = [_say("system", item.example.system)]
     guess: Any = None
-    for turn, shard in enumerate(told.example.shards):
-        reply = derive(told, set(), r) if turn == 0 else dirty_reply(told, turn, guess, r)
+    for turn, shard in enumerate(item.example.shards):
+        reply = derive(item, set(), r) if turn == 0 else dirty_reply(item, turn, guess, r)
         guess = reply.guess
         messages += [_say("user", shard), _say("assistant", reply.text)]
     return messages
