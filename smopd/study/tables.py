@@ -289,7 +289,7 @@ def calibration_tables(make: TableBuilder) -> list[StudyTable]:
         interval = EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]")
         rows.append(Row(place.arm, [*_means(path, logs, CALIBRATION), interval], make.group(place)))
     heads = ("arm", *CALIBRATION.values(), "95% interval")
-    return [study_table("calibration", "Tokens", "Does entropy tell?", caption, heads, rows), bins]
+    return [study_table("calibration", "Tokens", "Is entropy calibrated?", caption, heads, rows), bins]
 
 
 def gradient_table(make: TableBuilder) -> StudyTable:
