@@ -102,7 +102,7 @@ def test_a_module_of_the_users_stands_with_the_hash_of_its_text(tmp_path, monkey
     import my_script
 
     text = made(my_script.g)[1]
-    hashed = "a module of yours, its text had the hash [0-9a-f]{12}"
+    hashed = "your own module; its text had the hash [0-9a-f]{12}"
     assert re.match(rf"import my_helper_module as m  # {hashed}\n", text)
 
 
