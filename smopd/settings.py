@@ -84,6 +84,10 @@ class RolloutSettings(Section):
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus sampling; 1 = off")
     top_k: int = Field(20, ge=0, description="sample among the k most likely tokens; 0 = off")
     merge: bool = Field(False, description="sample with the adapter merged: faster, more memory")
+    ahead: int = Field(
+        1, ge=1, le=1000, description="steps whose conversations are sampled together, see docs/staleness.md"
+    )
+    overlap: bool = Field(False, description="servers: sample the next block while this one is trained")
     middle_tokens: int = Field(256, ge=1, le=1_000_000, description="token limit of a middle reply")
     answer_tokens: int = Field(
         1024, ge=1, le=1_000_000, description="token limit of an answer reply and of a FULL reply"

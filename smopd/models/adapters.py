@@ -145,6 +145,7 @@ class StudentAdapter:
     """
 
     model: PeftModel
+    kept: Tensors | None = None  # the student as it was, instead of as it is
 
     def __call__(self, folder: Path) -> None:
         self.write_config(folder)
@@ -160,6 +161,8 @@ class StudentAdapter:
     @torch.no_grad()
     def tensors(self) -> Tensors:
         """Copies of the matrices on the CPU under PEFT's names, fetched from a device in one piece."""
+        if self.kept is not None:
+            return self.kept
         named = get_peft_model_state_dict(self.model, adapter_name=STUDENT, save_embedding_layers=False)
         dtype = base_type(self.model)
         together = torch.cat([tensor.to(dtype).flatten() for tensor in named.values()]).cpu()

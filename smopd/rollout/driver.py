@@ -1,8 +1,7 @@
 """Plays conversations against any engine, turn by turn, those of a batch side by side."""
 
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from smopd.chat.contexts import DirtyContext, History
@@ -10,7 +9,16 @@ from smopd.chat.messages import Clean, clean_messages
 from smopd.chat.template import Renderer
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
-from smopd.rollout.engine import Engine, Sampling, Session, Stop
+from smopd.rollout.engine import (
+    Dialogue,
+    Engine,
+    ReplyRequest,
+    Sampled,
+    Sampling,
+    Session,
+    Stop,
+    converse_in_rounds,
+)
 from smopd.rollout.lengths import room_left
 from smopd.rollout.play import numbered
 from smopd.seeds import derive
@@ -60,6 +68,20 @@ class Conversation:
         return {"id": self.example.id, "view": self.view, "turns": turns}
 
 
+UNANSWERED = Turn((), (), Stop.LENGTH, "")
+
+
+@dataclass(frozen=True)
+class ConversationRequest:
+    """A conversation to be played; `sample` tells those of one example and seed apart."""
+
+    example: Example
+    view: View
+    seed: Seed
+    sample: int = 0
+    max_turns: int | None = None  # it is cut after so many
+
+
 @dataclass(frozen=True)
 class Driver:
     """Plays conversations with one engine; `middle_tokens` bounds every reply but a conversation's last."""
@@ -74,24 +96,49 @@ class Driver:
 
     def play(
         self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
-        most: int | None = None,
+        max_turns: int | None = None,
     ) -> list[Conversation]:  # fmt: skip
         """Every example told in one view, the replies in the history (of a teacher: nowhere). `samples` tell
-        equal examples apart; conversations end after `most` turns.
+        equal examples apart; conversations end after `max_turns` turns.
         """
         numbers = samples or [0] * len(examples)
-        if view == "teacher":
-            return self._play_clean(examples, seed, numbers)
-        messages = [user_turns(e, view) for e in examples]
-        played = [self.open(e, view, seed, n) for e, n in zip(examples, numbers, strict=True)]
-        for conversation, users in zip(played, messages, strict=True):
-            conversation.cut = most is not None and most < len(users)
-        for turn in range(min(max(map(len, messages), default=0), most or sys.maxsize)):
-            now = [i for i, users in enumerate(messages) if turn < len(users)]
-            seeds = [derive(*seed, view, *numbered((examples[i].id, turn), numbers[i])) for i in now]
-            last = [turn == len(messages[i]) - 1 for i in now]
-            self.reply([played[i] for i in now], [messages[i][turn] for i in now], seeds, last)
+        return self.play_all(
+            [ConversationRequest(e, view, seed, n, max_turns) for e, n in zip(examples, numbers, strict=True)]
+        )
+
+    def play_all(
+        self, requests: Sequence[ConversationRequest], continuous: bool = False
+    ) -> list[Conversation]:
+        """A conversation for each of them. `continuous`: none waits for another one, where the engine samples
+        with the trained module too; by itself that keeps to rounds, whose bits are those of earlier versions.
+        """
+        played = [self.open(t.example, t.view, t.seed, t.sample) for t in requests]
+        dialogues = [d for c, t in zip(played, requests, strict=True) for d in self._dialogues(c, t)]
+        self._run(dialogues, continuous)
         return played
+
+    def _dialogues(self, conversation: Conversation, request: ConversationRequest) -> list[Dialogue]:
+        """The whole conversation; of a teacher, whose replies do not depend on each other, a turn each."""
+        example, view = request.example, request.view
+        users = user_turns(example, view)
+        if view == "teacher":
+            conversation.asked, conversation.turns = [*users], [UNANSWERED] * len(users)
+            places = range(len(users))
+            return [self._answer_clean(request, turn, conversation.turns, turn) for turn in places]
+        conversation.cut = request.max_turns is not None and request.max_turns < len(users)
+        of = [numbered((example.id, turn), request.sample) for turn in range(len(users))]
+        seeds = [derive(*request.seed, view, *numbers) for numbers in of]
+        last = [turn == len(users) - 1 for turn in range(len(users))]
+        steps = list(zip(users, seeds, last, strict=True))
+        return [self._converse(conversation, steps[: request.max_turns])]
+
+    def _run(self, dialogues: Sequence[Dialogue], continuous: bool = False) -> None:
+        if self.engine.traits.in_place and not continuous:
+            converse_in_rounds(self.engine, dialogues, self.sampling)
+        elif converse := getattr(self.engine, "converse", None):
+            converse(dialogues, self.sampling)
+        else:  # an engine of the user's
+            converse_in_rounds(self.engine, dialogues, self.sampling)
 
     def recite(self, examples: Sequence[Example], replies: Sequence[str]) -> list[Conversation]:
         """The whole task in one message with a given reply to it; nothing is sampled."""
@@ -104,68 +151,56 @@ class Driver:
             played.append(Conversation(example, "full", [user], [turn]))
         return played
 
-    def _play_clean(
-        self, examples: Sequence[Example], seed: Seed, numbers: Sequence[int]
-    ) -> list[Conversation]:
-        """Every turn answered in its clean context: no reply depends on another one."""
-        played = [Conversation(e, "teacher", [*user_turns(e, "teacher")]) for e in examples]
-        places = [(c, turn, n) for c, n in zip(played, numbers, strict=True) for turn in range(len(c.asked))]
-        replies = self.answer_clean([(c.example, turn, n) for c, turn, n in places], seed)
-        for (conversation, *_), turn in zip(places, replies, strict=True):
-            conversation.turns.append(turn)
-        return played
-
     def answer_clean(self, asked: Sequence[tuple[Example, int, int]], seed: Seed) -> list[Turn]:
         """A reply to each (example, turn, sample) in the context a teacher sees for that turn."""
-        replies: dict[int, Turn] = {}
-        for last in (False, True):
-            now = [i for i, (e, turn, _) in enumerate(asked) if (turn == len(e.shards) - 1) == last]
-            prompts, seeds, names = [], [], []
-            for example, turn, sample in (asked[i] for i in now):
-                prompts.append(self.renderer.ids(clean_messages(example, turn, self.clean)))
-                seeds.append(derive(*seed, "teacher", *numbered((example.id, turn), sample)))
-                names.append(f"example {example.id!r}, turn {turn + 1} of TEACHER")
-            replies.update(zip(now, self._generate(prompts, seeds, [last] * len(now), names), strict=True))
-        return [replies[i] for i in range(len(asked))]
+        turns = [UNANSWERED] * len(asked)
+        requests = [(ConversationRequest(e, "teacher", seed, sample), turn) for e, turn, sample in asked]
+        self._run([self._answer_clean(t, turn, turns, i) for i, (t, turn) in enumerate(requests)])
+        return turns
+
+    def _answer_clean(
+        self, request: ConversationRequest, turn: int, turns: list[Turn], place: int
+    ) -> Dialogue:
+        example = request.example
+        prompt = self.renderer.ids(clean_messages(example, turn, self.clean))
+        seed = derive(*request.seed, "teacher", *numbered((example.id, turn), request.sample))
+        name, last = f"example {example.id!r}, turn {turn + 1} of TEACHER", turn == len(example.shards) - 1
+        turns[place] = yield from self._ask(prompt, seed, last, name, Session("", False))
 
     def open(self, example: Example, view: View, seed: Seed, sample: int = 0) -> Conversation:
         """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         context = DirtyContext(self.renderer, example, self.history)
-        name = "/".join(map(str, numbered((derive(*seed), example.id), sample)))
+        name = "/".join(map(str, numbered((derive(*seed), view, example.id), sample)))
         return Conversation(example, view, context=context, session=name)
 
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
         """What each user says next, and the reply to it. `last`: no further turn is expected."""
-        contexts = [c.context for c in played if c.context]  # every one that `open` made has one
-        prompts = [context.ask(user) for context, user in zip(contexts, users, strict=True)]
-        names = [f"example {c.example.id!r}, turn {len(c.turns) + 1}" for c in played]
-        sessions = [Session(c.session, not ends) for c, ends in zip(played, last, strict=True)]
-        turns = self._generate(prompts, seeds, last, names, sessions)
-        for conversation, context, user, turn in zip(played, contexts, users, turns, strict=True):
+        steps = zip(played, users, seeds, last, strict=True)
+        self._run([self._converse(conversation, [step]) for conversation, *step in steps])
+
+    def _converse(self, conversation: Conversation, steps: Sequence[Sequence[Any]]) -> Dialogue:
+        """Turns of a conversation: what the user says, the reply's seed, and whether it is the last one."""
+        context, example = conversation.context, conversation.example
+        assert context is not None  # `open` makes one
+        for user, seed, last in steps:
+            name = f"example {example.id!r}, turn {len(conversation.turns) + 1}"
+            prompt, session = context.ask(user), Session(conversation.session, not last)
+            turn = yield from self._ask(prompt, seed, last, name, session)
             context.answer(turn.reply)
             conversation.asked.append(user)
             conversation.turns.append(turn)
-        self.heard(len(played))
+            self.heard(1)
 
-    def _generate(
-        self, prompts: Sequence[list[int]], seeds: Sequence[int], last: Sequence[bool], names: Sequence[str],
-        sessions: Sequence[Session] = (),
-    ) -> list[Turn]:  # fmt: skip
-        """A reply to every prompt, as long as its limit or what the model's context still takes."""
-        rooms = []
-        for prompt, ends, name in zip(prompts, last, names, strict=True):
-            limit = self.sampling.max_tokens if ends else self.middle_tokens
-            rooms.append(room_left(self.renderer, prompt, limit, name))
-        turns = [Turn(tuple(prompt), (), Stop.LENGTH, "") for prompt in prompts]
-        for room in sorted({*rooms} - {0}):  # one batch has one token limit
-            now = [i for i, one in enumerate(rooms) if one == room]
-            sampling = replace(self.sampling, max_tokens=room)
-            known = [sessions[i] for i in now] if sessions else None
-            batch = [prompts[i] for i in now], [seeds[i] for i in now]
-            replies = self.engine.generate(*batch, sampling, known)
-            for i, reply in zip(now, replies, strict=True):
-                text = self.renderer.decode(reply.ids)
-                turns[i] = Turn(turns[i].context, reply.ids, reply.stop, text, reply.logps)
-        return turns
+    def _ask(
+        self, prompt: list[int], seed: int, last: bool, name: str, session: Session
+    ) -> Generator[ReplyRequest, Sampled | None, Turn]:
+        """A reply as long as its limit or what the model's context still takes."""
+        limit = self.sampling.max_tokens if last else self.middle_tokens
+        room = room_left(self.renderer, prompt, limit, name)
+        if not room:
+            return Turn(tuple(prompt), (), Stop.LENGTH, "")
+        reply = yield ReplyRequest(prompt, seed, room, session)
+        assert reply is not None
+        return Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids), reply.logps)

@@ -1,7 +1,7 @@
 """The protocol every rollout engine keeps: token ids in, token ids out, one seed a reply."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -45,6 +45,18 @@ class Session:
     more: bool = True
 
 
+@dataclass(frozen=True)
+class ReplyRequest:
+    """One reply that a conversation asks for, of at most `limit` tokens."""
+
+    prompt: list[int]
+    seed: int
+    limit: int
+    session: Session
+
+
+# A conversation as engines see it: asks for a reply, is sent it, asks for the next one, and ends.
+Dialogue = Generator[ReplyRequest, Sampled | None, None]
 Prompts = Sequence[Sequence[int]]
 Sessions = Sequence[Session] | None
 
@@ -107,6 +119,12 @@ class Engine(Protocol):
     ) -> list[Sampled]:
         """Replies in the order of the prompts. Prompts of one session are turns of one conversation."""
 
+    def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
+        """Play dialogues to their ends, none waiting for another one. Engines that have nothing better do it
+        in rounds.
+        """
+        converse_in_rounds(self, dialogues, sampling)
+
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """The policy is now `version`: no reply, and no cached prefix, comes from an older one any more."""
         return
@@ -115,6 +133,34 @@ class Engine(Protocol):
         """Nothing will be sampled until the next `refresh`: give memory back to training."""
         return
 
+    def cancel(self) -> None:
+        """Give up what other threads are sampling; they get an error."""
+        return
+
     def close(self) -> None:
         """The run is over: end what the engine started."""
         return
+
+
+def converse_in_rounds(engine: Engine, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
+    """Turn by turn, side by side: a batch of replies for each token limit, the shortest limit first."""
+    asked = [(dialogue, request) for dialogue in dialogues if (request := send(dialogue, None))]
+    while asked:
+        replies: dict[int, Sampled] = {}
+        for limit in sorted({request.limit for _, request in asked}):
+            now = [i for i, (_, request) in enumerate(asked) if request.limit == limit]
+            requests = [asked[i][1] for i in now]
+            prompts, seeds = [r.prompt for r in requests], [r.seed for r in requests]
+            sessions = [r.session for r in requests]
+            batch = engine.generate(prompts, seeds, replace(sampling, max_tokens=limit), sessions)
+            replies.update(zip(now, batch, strict=True))
+        going = [(dialogue, send(dialogue, replies[i])) for i, (dialogue, _) in enumerate(asked)]
+        asked = [(dialogue, request) for dialogue, request in going if request]
+
+
+def send(dialogue: Dialogue, reply: Sampled | None) -> ReplyRequest | None:
+    """Hand a dialogue its reply (None to begin with); its next request, None where it has ended."""
+    try:
+        return dialogue.send(reply)
+    except StopIteration:
+        return None

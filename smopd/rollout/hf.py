@@ -16,7 +16,18 @@ from torch.nn import Module
 
 from smopd.models.adapters import evaluating
 from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
-from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
+from smopd.rollout.continuous import ContinuousBatch
+from smopd.rollout.engine import (
+    Dialogue,
+    Prompts,
+    Sampled,
+    Sampling,
+    SaveAdapter,
+    Session,
+    Sessions,
+    Stop,
+    converse_in_rounds,
+)
 from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import BatchCache, Kept, RowCache
 from smopd.rollout.sampler import pick, uniforms
@@ -28,7 +39,9 @@ log = logging.getLogger("smopd")
 
 
 @dataclass
-class _Row:
+class Row:
+    """One reply that is being sampled."""
+
     prompt: list[int]
     draws: Tensor
     session: Session | None
@@ -38,6 +51,7 @@ class _Row:
     ids: list[int] = field(default_factory=list)
     logps: list[float] = field(default_factory=list)
     stop: Stop | None = None
+    dialogue: Dialogue | None = None
 
     def add(self, tokens: Sequence[int], logps: Sequence[float], end_ids: Sequence[int]) -> None:
         """The next tokens; none behind the first that ends the reply."""
@@ -77,15 +91,13 @@ class HFEngine(StockEngine):
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        longest = max(map(len, prompts), default=0) + sampling.max_tokens
-        body = getattr(self.model, self.model.base_model_prefix)
-        if self.model.config._attn_implementation not in ("sdpa", "eager") or not packable(body, longest):
+        if not self._is_served(max(map(len, prompts), default=0) + sampling.max_tokens):
             if not self._warned:
                 log.warning("this model's attention is more than a mask: every turn is computed from scratch")
                 self._warned = True
             return super().generate(prompts, seeds, sampling)
         of: Sequence[Session | None] = sessions or [None] * len(prompts)
-        rows = [self._row(*row, sampling) for row in zip(prompts, seeds, of, strict=True)]
+        rows = [self.make_row(*row, sampling.max_tokens) for row in zip(prompts, seeds, of, strict=True)]
         with evaluating(self.model):
             # Prompts with as much to compute share a batch: less padding. No reply depends on its batch.
             waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
@@ -95,6 +107,20 @@ class HFEngine(StockEngine):
                 waiting = waiting[count:]
         return [Sampled(tuple(row.ids), row.stop or Stop.LENGTH, tuple(row.logps)) for row in rows]
 
+    @torch.no_grad()
+    def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
+        """In one batch whose rows come and go (continuous.py); in rounds where shapes must not change."""
+        if self.static or not self._is_served(self.model.config.max_position_embeddings):
+            converse_in_rounds(self, dialogues, sampling)
+            return
+        with evaluating(self.model):
+            ContinuousBatch(self, sampling, self.batch).play(dialogues)
+
+    def _is_served(self, length: int) -> bool:
+        """Whether attention over so many tokens is a matter of masks."""
+        body = getattr(self.model, self.model.base_model_prefix)
+        return self.model.config._attn_implementation in ("sdpa", "eager") and packable(body, length)
+
     def refresh(self, version: int, save: SaveAdapter) -> None:
         self.sleep()
 
@@ -102,12 +128,12 @@ class HFEngine(StockEngine):
         self.kept.clear()
         self.steps.clear()
 
-    def _row(self, prompt: Sequence[int], seed: int, session: Session | None, sampling: Sampling) -> _Row:
+    def make_row(self, prompt: Sequence[int], seed: int, session: Session | None, limit: int) -> Row:
         kept = self.kept.pop(session.name, None) if session else None
         shared = kept.shared_with(prompt) if kept else 0
-        return _Row(list(prompt), uniforms(seed, sampling.max_tokens), session, kept, shared)
+        return Row(list(prompt), uniforms(seed, limit), session, kept, shared)
 
-    def _count_fitting(self, rows: list[_Row], sampling: Sampling) -> int:
+    def _count_fitting(self, rows: list[Row], sampling: Sampling) -> int:
         if not self.limit:
             return min(self.batch, len(rows))
         count, longest = 1, len(rows[0].prompt)
@@ -116,43 +142,47 @@ class HFEngine(StockEngine):
             batch, columns = count + 1, longest + sampling.max_tokens
             if self.static:
                 batch, columns = padded_rows(batch), padded_columns(columns)
-            if batch * columns * self._token_bytes() > self.limit // 2:
+            if batch * columns * self.token_bytes() > self.limit // 2:
                 break
             count += 1
         return count
 
-    def _token_bytes(self) -> int:
+    def token_bytes(self) -> int:
         config: Any = self.model.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
 
-    def _sample(self, rows: list[_Row], sampling: Sampling) -> None:
+    def _sample(self, rows: list[Row], sampling: Sampling) -> None:
         """Fill in the rows' replies, all of them in one batch at the start."""
+        logits_BV, cache = self.prefill(rows, sampling.max_tokens)
+        draws_BM = torch.stack([row.draws for row in rows]).to(self.model.device)
+        decode = self._decode_static if self.static else self._decode
+        decode(rows, sampling, logits_BV, draws_BM, cache)
+
+    def prefill(self, rows: list[Row], tokens: int) -> tuple[Tensor, BatchCache]:
+        """Logits [B, V] behind the rows' prompts, and the keys and values with room for so many `tokens`."""
         device, longest = self.model.device, max(len(row.prompt) for row in rows)
         # All rows compute as many tokens: those with less to do repeat some, where padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
         for row in rows:
             row.start = longest - len(row.prompt)
             row.shared = max(0, len(row.prompt) - block)
-        room = block + min(sampling.max_tokens, GROWTH)
+        room = block + min(tokens, GROWTH)
         first = [(row.kept, row.start, row.shared) for row in rows]
         make = None
         if self.static:
-            most = padded_columns(longest + sampling.max_tokens)
+            most = padded_columns(longest + tokens)
             self.steps.reserve(padded_rows(len(rows)), most, self.model)
             make = self.steps.arena.maker(*_static_shape(len(rows), longest))
         cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first, make)
         lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
         self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
-        logits_BV = self._forward(torch.tensor(ids, device=device), rows, cache)
-        draws_BM = torch.stack([row.draws for row in rows]).to(device)
-        decode = self._decode_static if self.static else self._decode
-        decode(rows, sampling, logits_BV, draws_BM, cache)
+        return self._forward(torch.tensor(ids, device=device), rows, cache), cache
 
     def _decode(
-        self, rows: list[_Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: BatchCache
+        self, rows: list[Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: BatchCache
     ) -> None:
         """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
         for position in range(sampling.max_tokens):
@@ -164,15 +194,15 @@ class HFEngine(StockEngine):
                 break
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
-                self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                self.keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
                 chosen = torch.tensor(going, device=draws_BM.device)
                 cache.batch_select_indices(chosen)
                 rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[chosen], chosen_B[chosen]
             logits_BV = self._forward(chosen_B[:, None], rows, cache)
-        self._keep(list(enumerate(rows)), cache)
+        self.keep(list(enumerate(rows)), cache)
 
     def _decode_static(
-        self, rows: list[_Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, prefilled: BatchCache
+        self, rows: list[Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, prefilled: BatchCache
     ) -> None:
         """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
         device, arena, cache = draws_BM.device, self.steps.arena, prefilled  # type: tuple[Any, Any, RowCache]
@@ -184,7 +214,7 @@ class HFEngine(StockEngine):
         while done < sampling.max_tokens and (going := [k for k, row in enumerate(rows) if row.stop is None]):
             needed = padded_rows(len(going)), shape[1] if used < shape[1] else padded_columns(used + 1)
             if needed != shape:
-                self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                self.keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
                 chosen = torch.tensor(going, device=device)
                 arena.move(chosen, used, shape, needed)
                 rows, draws_BM = [rows[k] for k in going], draws_BM[chosen]
@@ -199,9 +229,9 @@ class HFEngine(StockEngine):
             for row, tokens, logps in zip(rows, tokens_BK.tolist(), logps_BK.tolist(), strict=True):
                 row.add(tokens, logps, self.end_ids)
             done, used = done + count, used + count
-        self._keep(list(enumerate(rows)), cache)
+        self.keep(list(enumerate(rows)), cache)
 
-    def _forward(self, ids_BQ: Tensor, rows: list[_Row], cache: BatchCache) -> Tensor:
+    def _forward(self, ids_BQ: Tensor, rows: list[Row], cache: BatchCache) -> Tensor:
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
         new = columns[cache.get_seq_length() :]
         starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)
@@ -209,14 +239,14 @@ class HFEngine(StockEngine):
         # Padding sees itself: a row that sees nothing has no softmax.
         mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
         places_BQ = (new - starts_B1).clamp_min(0)
-        return self._logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
+        return self.logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
 
     def _static_forward(
         self, tokens_B1: Tensor, seen_BC: Tensor, places_B1: Tensor, cache: RowCache
     ) -> Tensor:
-        return self._logits(tokens_B1, seen_BC[:, None, None], places_B1, cache)
+        return self.logits(tokens_B1, seen_BC[:, None, None], places_B1, cache)
 
-    def _logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
+    def logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
         """[B, V] behind the last token of every row."""
         extra: dict[str, Any] = {}
         if self.model.config._attn_implementation == "sdpa":
@@ -229,7 +259,7 @@ class HFEngine(StockEngine):
         output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places_BQ, **extra)
         return output.logits[:, -1]
 
-    def _keep(self, rows: list[tuple[int, _Row]], cache: RowCache) -> None:
+    def keep(self, rows: list[tuple[int, Row]], cache: RowCache) -> None:
         for place, row in rows:
             if self.limit and row.session and row.session.more:
                 # The last token was sampled but never went through the model.

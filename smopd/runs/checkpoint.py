@@ -1,6 +1,7 @@
 """One checkpoint: a folder that is complete or absent, with checksums that tell whether it was damaged.
 adapter_*: the student, in plain PEFT format; teacher.safetensors; optimizer.*: its tensors, its other values;
-state.json: step, hash of the settings, version; checksums.json, written last. Nothing is pickled.
+state.json: step, hash of the settings, version; ahead.*: conversations that are
+not used yet; checksums.json, written last. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,10 @@ def save_adapter(model: PeftModel, folder: Path) -> None:
     shutil.copymode(folder / "adapter_config.json", folder / "adapter_model.safetensors")
 
 
-def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config) -> None:
+def write(
+    final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config,
+    more: Callable[[Path], None] | None = None,
+) -> None:  # fmt: skip
     """Write a checkpoint beside its place, see it on disk, then move it there in place of an older one."""
     from smopd.models.adapters import save_teacher
 
@@ -49,6 +53,8 @@ def write(final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optim
         write_json(adapter, json.loads(adapter.read_text(encoding="utf-8")) | sets)
         save_teacher(model, partial / TEACHER_WEIGHTS)
         _save_optimizer(optimizer, partial)
+        if more:
+            more(partial)
         state = {"step": step, "settings": settings_hash(config), "smopd": code_version()}
         write_json(partial / "state.json", state)
         seal(partial)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,12 +173,17 @@ class RunFolder:
 
         return StudentAdapter(model)
 
-    def save_checkpoint(self, step: int, model: PeftModel, optimizer: Optimizer, keep: int) -> Path:
-        """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete."""
+    def save_checkpoint(
+        self, step: int, model: PeftModel, optimizer: Optimizer, keep: int,
+        more: Callable[[Path], None] | None = None,
+    ) -> Path:  # fmt: skip
+        """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete.
+        `more` adds files to it.
+        """
         final = self.path / layout.CHECKPOINTS / f"step-{step:06d}"
         if not final.exists() or damage(final):
             with self._explain_write_errors(final):
-                checkpoint.write(final, step, model, optimizer, self.config)
+                checkpoint.write(final, step, model, optimizer, self.config, more)
             self._damaged.discard(final)
         self.prune(keep, step)
         return final

@@ -13,6 +13,7 @@ from smopd.models.adapter_files import resolve_adapter
 from smopd.models.loading import check_model, check_quantized, config_file, lora_targets, skeleton
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.assembly import refuse_endpoint
+from smopd.rollout.engine import traits_of
 
 
 def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example]:
@@ -21,6 +22,10 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
     `absent`: settings that name what is not on this machine, which a dry run passes over.
     """
     refuse_endpoint(config)
+    kind = config.engine.kind
+    if config.rollout.overlap and not traits_of(kind).remote:
+        reason = f"engine.kind={kind} samples on the device that trains, so nothing could be done meanwhile"
+        raise UserError(f"rollout.overlap: {reason}; start servers and set engine.kind=vllm-http")
     plan = plan_of(config)
     check_quantized(config)
     examples = [] if "data.train" in absent else prepared_examples(config, "train")

@@ -200,6 +200,20 @@ def _check_entropy(watched: Watched) -> Iterator[Due]:
                 yield f"uncertain/{term.name}", f"{issue}: {way}, and go back to an earlier checkpoint"
 
 
+def _check_staleness(watched: Watched) -> Iterator[Due]:
+    """Conversations played ahead that are far from what the present student would say."""
+    limit = watched.config.engine.gap_warning
+    rows = [
+        row for row in watched.rows if row.get("rollout/stale") and row.get("rollout/logp_gap") is not None
+    ]
+    last = rows[-WINDOW:]
+    gap = fmean([row["rollout/logp_gap"] for row in last]) if len(last) == WINDOW else 0.0
+    if gap > limit:
+        oldest = max(row["rollout/stale"] for row in last)
+        issue = f"conversations up to {oldest} updates old are {gap:.3g} nats a token away from the student"
+        yield "stale", f"{issue} (engine.gap_warning {limit:.3g}): lower rollout.ahead or optim.lr"
+
+
 def _check_full(watched: Watched) -> Iterator[Due]:
     helpful = [f"objective.{name}" for name in _remedies(watched.config, "FULL")]
     way = f"give the whole task more weight ({', '.join(helpful)}), " if helpful else ""
@@ -238,5 +252,5 @@ def _verdict_counts(rows: Sequence[Row]) -> dict[str, int]:
 
 GUARDS: tuple[Callable[[Watched], Iterator[Due]], ...] = (
     _check_clipping, _check_rewards, _check_verifier, _check_shrinking, _check_token_limit, _check_loops,
-    _check_entropy, _check_full,
+    _check_entropy, _check_staleness, _check_full,
 )  # fmt: skip

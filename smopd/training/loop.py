@@ -24,7 +24,7 @@ from smopd.data import Example
 from smopd.data.trial import refuse_failing_verifiers
 from smopd.errors import EngineLost, UserError
 from smopd.models import load_model, resolve_adapter
-from smopd.models.adapters import adapter_parameters, attach, merged, update_teacher
+from smopd.models.adapters import StudentAdapter, adapter_parameters, attach, merged, update_teacher
 from smopd.objective.loss import RolloutLoss
 from smopd.objective.plan import Plan
 from smopd.objective.tokens import Moment
@@ -37,6 +37,7 @@ from smopd.scoring.passes import check_head
 from smopd.seeds import derive
 from smopd.settings import OptimSettings
 from smopd.training import sharding
+from smopd.training.ahead import Ahead, NextBlock
 from smopd.training.check import check_training
 from smopd.training.guards import Guards
 from smopd.training.hooks import Hooks
@@ -44,7 +45,7 @@ from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
 from smopd.training.monitor import Monitor
 from smopd.training.no_gradient import explain
-from smopd.training.player import Played, StepPlayer
+from smopd.training.player import StepPlayer
 from smopd.training.processes import Processes
 from smopd.training.step_scoring import StepScorer
 from smopd.training.turn_accuracy import TurnAccuracy
@@ -95,7 +96,10 @@ class Trainer:
         self.engine = self.driver.engine
         self.player = StepPlayer(config, self.plan, examples, self.driver, self.processes)
         saved = self.processes.on_first(self._begin)
+        self.ahead = Ahead(self.player, config.train.steps)
         self.step = folder.restore(self.model, self.optimizer, saved) if saved else 0
+        if saved:
+            self.ahead.load(saved, StudentAdapter(self.model))
         if self.processes.first:
             folder.cut_metrics(self.step)
         self.processes.barrier()
@@ -150,6 +154,7 @@ class Trainer:
                     raise EngineLost(f"{reason}\n{saved}. Run the same command to resume.") from None
                 raise Stopped(self.step) from None
             finally:
+                self.ahead.close()
                 self.engine.close()
 
     def _warn(self) -> None:
@@ -160,14 +165,15 @@ class Trainer:
     def save(self) -> None:
         if self.processes.first:
             keep = self.config.train.keep_checkpoints
-            self.folder.save_checkpoint(self.step, self.model, self.optimizer, keep)
+            self.folder.save_checkpoint(self.step, self.model, self.optimizer, keep, self.ahead.save)
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
         """One update and its row of metrics. `protect()` keeps Ctrl-C from parting weights and row."""
         times = [time.perf_counter()]
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
-        conversations, reused = self._play(step)
+        reused = self._sample(step)
+        conversations, stale = self.ahead.take(step)
         all_rollouts = self.player.verify_and_grade(conversations)
         times.append(time.perf_counter())
         losses, norms = self.scorer.score(all_rollouts, moment)
@@ -178,6 +184,11 @@ class Trainer:
             **step_metrics(all_rollouts, losses, self.plan, moment),
             **self.turn_accuracy.measure(all_rollouts, step),
             "rollout/reused": reused,
+            **(
+                {"rollout/stale": stale}
+                if self.config.rollout.ahead > 1 or self.config.rollout.overlap
+                else {}
+            ),
             **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }
         self._warn_of_gap(row)
@@ -196,21 +207,45 @@ class Trainer:
                 self._write(row, all_rollouts, losses, moment)
         return row
 
-    def _play(self, step: int) -> tuple[Played, float | None]:
-        """Our share of the step's conversations, and how much of all prompts the engines had cached."""
+    def _sample(self, step: int) -> float | None:
+        """See to it that the step's conversations are there; how much of what was asked for now, if anything,
+        the engines had cached.
+        """
+        if self.config.rollout.overlap:
+            self._sample_overlapping(step)
+            return None  # other requests are counted among them, at times that nothing determines
+        if step in self.ahead:
+            return None
         before = replace(self.engine.usage)
         with self.sampling(step - 1):
-            conversations = self.player.play(step)
+            self.ahead.sample(step, step - 1)
         self.engine.sleep()
         usage = self.engine.usage
         pairs = self.processes.gather([(usage.reused - before.reused, usage.prompt - before.prompt)])
         prompt = sum(tokens for _, tokens in pairs)
-        return conversations, sum(reused for reused, _ in pairs) / prompt if prompt else None
+        return sum(reused for reused, _ in pairs) / prompt if prompt else None
+
+    def _sample_overlapping(self, step: int) -> None:
+        """At the first step of a block, have it, and begin to sample the next one beside its training."""
+        if block := self.ahead.interrupted:  # an earlier start of the run had begun it
+            self.engine.refresh(block.version, block.policy)
+            self.ahead.start(block)
+        if step in self.ahead:
+            return
+        if not self.ahead.collect():  # the run's first block: nothing was trained beside it
+            with self.sampling(step - 1):
+                self.ahead.sample(step, step - 1)
+        policy = StudentAdapter(self.model)
+        self.engine.refresh(step - 1, policy)
+        following = self.ahead.block(step)[-1] + 1
+        self.ahead.start(NextBlock(following, step - 1, replace(policy, kept=policy.tensors())))
 
     def _warn_of_gap(self, row: dict[str, Any]) -> None:
-        """Say so where replies were sampled from something else than what is trained."""
+        """Say so where replies were sampled from something else than what is trained; an older policy is
+        something else, and a guard looks at that.
+        """
         gap, limit = row["rollout/logp_gap"], self.config.engine.gap_warning
-        if (gap or 0) > limit:
+        if (gap or 0) > limit and not row.get("rollout/stale"):
             problem = "replies were sampled from another policy than the one trained"
             gaps = f"mean |log-probability gap| {gap:.3g}, engine.gap_warning {limit:.3g}"
             causes = "other weights, precision or kernels; see docs/gpu.md"

@@ -3,6 +3,7 @@
 Each process plays its share; which rollouts there are does not depend on how many processes there are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,18 +13,33 @@ from smopd.errors import UserError
 from smopd.objective.grades import grade_groups
 from smopd.objective.plan import Plan
 from smopd.rollout import Conversation, Driver
+from smopd.rollout.driver import ConversationRequest
 from smopd.rollout.play import Play, Rollout, drawn_plays, samples_of
 from smopd.seeds import rng
 from smopd.training.processes import Processes
 from smopd.verify import tasks
 from smopd.verify.verifiers import verify_all
 
+# For each rollout of a step its conversations, with the number of the play.
+StepConversations = list[list[tuple[int, Conversation]]]
 Played = list[tuple[Example, int, list[tuple[Play, Conversation]]]]  # example, sample, its conversations
 
 
 @dataclass
+class _Job:
+    """A conversation of a step, sampled by a request or, without one, recited."""
+
+    step: int
+    place: int  # of its rollout in our share of the step
+    play: int  # its number in the plan
+    example: Example
+    request: ConversationRequest | None
+    conversation: Conversation | None = None
+
+
+@dataclass
 class StepPlayer:
-    """Plays the rollouts of a step with whatever the driver's engine samples from."""
+    """Plays the rollouts of steps with whatever the driver's engine samples from."""
 
     config: Config
     plan: Plan
@@ -31,24 +47,48 @@ class StepPlayer:
     driver: Driver
     processes: Processes
 
-    def play(self, step: int) -> Played:
-        """Sample our share of this step's conversations."""
-        seed = self.config.seed
-        items = self.processes.share(samples_of(self.drawn(step), self.plan.samples))
-        chosen = [drawn_plays(self.plan.plays, (seed, step), example, sample) for example, sample in items]
-        played: Played = [(example, sample, []) for example, sample in items]
-        for play in self.plan.plays:
-            now = [item for item, plays in zip(played, chosen, strict=True) if play in plays]
-            examples, samples = [example for example, _, _ in now], [sample for _, sample, _ in now]
-            most = play.turns_at(step)
-            if play.reference:
-                conversations = self.driver.recite(examples, [reference_reply(e) for e in examples])
-            else:
-                conversations = self.driver.play(examples, play.view, (seed, "rollout", step), samples, most)
-            for (_, _, into), conversation in zip(now, conversations, strict=True):
-                conversation.context = None  # over; it would take its tokenizer along to other processes
-                into.append((play, conversation))
-        return played
+    def play(self, steps: Sequence[int]) -> list[StepConversations]:
+        """Sample our share of the conversations of each of these steps."""
+        jobs = [job for step in steps for job in self._jobs(step)]
+        # A single step sampled with the trained module keeps to rounds, play by play, as it always has.
+        continuous = len(steps) > 1 or not self.driver.engine.traits.in_place
+        by_play = [[job for job in jobs if job.play == k] for k in range(len(self.plan.plays))]
+        for some in [jobs] if continuous else by_play:
+            requests = [job.request for job in some if job.request]
+            sampled = iter(self.driver.play_all(requests, continuous))
+            for job in some:
+                job.conversation = next(sampled) if job.request else self._recite(job.example)
+        played: dict[int, StepConversations] = {step: [[] for _ in self.items(step)] for step in steps}
+        for job in jobs:
+            assert job.conversation is not None
+            job.conversation.context = None  # over; it would take its tokenizer along to other processes
+            played[job.step][job.place].append((job.play, job.conversation))
+        return list(played.values())
+
+    def _jobs(self, step: int) -> list[_Job]:
+        """The conversations of our share of a step, play by play."""
+        seed, items, plays = self.config.seed, self.items(step), self.plan.plays
+        chosen = [drawn_plays(plays, (seed, step), example, sample) for example, sample in items]
+        jobs = []
+        for number, play in enumerate(plays):
+            turns = play.turns_at(step)
+            for place, (example, sample) in enumerate(items):
+                if play in chosen[place]:
+                    draw = (seed, "rollout", step)
+                    request = ConversationRequest(example, play.view, draw, sample, turns)
+                    jobs.append(_Job(step, place, number, example, None if play.reference else request))
+        return jobs
+
+    def _recite(self, example: Example) -> Conversation:
+        return self.driver.recite([example], [reference_reply(example)])[0]
+
+    def of_all(self, step: int) -> list[tuple[Example, int]]:
+        """Example and sample number of every rollout of a step."""
+        return samples_of(self.drawn(step), self.plan.samples)
+
+    def items(self, step: int) -> list[tuple[Example, int]]:
+        """Those of our share."""
+        return self.processes.share(self.of_all(step))
 
     def verify_and_grade(self, played: Played) -> list[Rollout]:
         """The rollouts of all processes, with verdicts and advantages. Collective."""

@@ -1,0 +1,207 @@
+"""Continuous sampling with a transformers model: a conversation's next turn joins the batch as soon as its
+last reply is there, and a reply that has ended leaves it, so that no turn waits for the longest reply of
+others and every reply has its own token limit.
+
+All rows of the batch end in the same column, the one that is written next; a row begins where its prompt
+needs it to. Rows stand without gaps in the first slots of a buffer: one that leaves is replaced by the last
+one, so coming and going costs the keys and values of one row. What it computes for a row is what `HFEngine`
+computes in lockstep, up to rounding.
+
+Shapes: B rows, C columns in use.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+from transformers.cache_utils import DynamicLayer
+
+from smopd.rollout.buffers import GROWTH
+from smopd.rollout.engine import Dialogue, Sampled, Sampling, Stop, send
+from smopd.rollout.kv import BatchCache, Kept
+from smopd.rollout.sampler import pick
+
+if TYPE_CHECKING:
+    from smopd.rollout.hf import HFEngine, Row
+
+# Turns wait until they are this share of the rows being sampled: a prefill of few rows costs nearly as much
+# as one of many.
+JOINING = 0.25
+MARGIN = 64  # free columns in front of the longest prompt, so that somewhat longer ones can join later
+
+
+class Slots(Cache):
+    """Keys and values [2, slots, H, columns, D] of every layer. The model sees the columns `first` to `used`
+    of the first `rows` slots, and writes to `used`.
+    """
+
+    def __init__(self, like: BatchCache) -> None:
+        """Without any room yet, for layers like those."""
+        self.rows = self.first = self.used = 0
+        super().__init__(layers=[_SlotLayer(self, layer) for layer in like.layers])
+
+    @property
+    def buffers(self) -> list[Any]:
+        layers: list[Any] = list(self.layers)
+        return [layer.both for layer in layers]
+
+    def resize(self, slots: int, columns: int, used: int) -> None:
+        """New buffers, with the columns in use moved so that they end at `used`."""
+        layers: list[Any] = list(self.layers)
+        first = used - (self.used - self.first)
+        for layer in layers:
+            old = layer.both
+            layer.both = old.new_zeros(2, slots, old.shape[2], columns, old.shape[4])
+            layer.both[:, : self.rows, :, first:used] = old[:, : self.rows, :, self.first : self.used]
+        self.first, self.used = first, used
+
+    def put(self, slot: int, source: BatchCache, row: int, start: int, length: int) -> None:
+        """The keys and values of a prefilled row, into the columns that end at `used`."""
+        layers: list[Any] = list(source.layers)
+        for both, layer in zip(self.buffers, layers, strict=True):
+            for into, filled in zip(both, (layer.keys, layer.values), strict=True):
+                into[slot, :, self.used - length : self.used] = filled[row, :, start : start + length]
+
+    def take(self, slot: int, start: int, tokens: list[int]) -> Kept:
+        """What a row leaves behind: the columns of its tokens, from `start` on."""
+        span = slice(start, start + len(tokens))
+        return Kept(tokens, [both[:, slot, :, span].clone() for both in self.buffers])
+
+    def move(self, source: int, target: int) -> None:
+        for both in self.buffers:
+            both[:, target, :, self.first : self.used] = both[:, source, :, self.first : self.used]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.used - self.first
+
+
+class _SlotLayer(DynamicLayer):
+    def __init__(self, slots: Slots, like: Any) -> None:
+        super().__init__()
+        self.slots, self.is_initialized = slots, True
+        _, heads, _, width = like.keys.shape
+        self.both = like.keys.new_zeros(2, 0, heads, 0, width)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        slots = self.slots
+        seen = self.both[:, : slots.rows, :, slots.first : slots.used + 1]
+        seen[0, :, :, -1:] = key_states
+        seen[1, :, :, -1:] = value_states
+        return seen[0], seen[1]
+
+
+class ContinuousBatch:
+    """Plays dialogues to their ends with one engine's model, at most `most` at a time."""
+
+    def __init__(self, engine: "HFEngine", sampling: Sampling, most: int) -> None:
+        self.engine, self.sampling, self.most = engine, sampling, most
+        self.rows: list[Row] = []  # row k stands in slot k
+        self.waiting: deque[Row] = deque()
+        self.cache: Slots | None = None
+
+    def play(self, dialogues: Sequence[Dialogue]) -> None:
+        for dialogue in dialogues:
+            self._ask(dialogue, None)
+        while self.rows or self.waiting:
+            if len(self.waiting) >= max(1, JOINING * len(self.rows)) and len(self.rows) < self.most:
+                self._join()
+            if self.rows:
+                self._step()
+
+    def _ask(self, dialogue: Dialogue, reply: Sampled | None) -> None:
+        """Hand a dialogue its reply; its next turn, if there is one, waits to join."""
+        if request := send(dialogue, reply):
+            row = self.engine.make_row(request.prompt, request.seed, request.session, request.limit)
+            row.dialogue = dialogue
+            self.waiting.append(row)
+
+    def _join(self) -> None:
+        """Prefill as many waiting turns as there is room for, and sample their first tokens."""
+        joining = [self.waiting.popleft() for _ in range(self._count_joining())]
+        if not joining:
+            return
+        logits_BV, prefilled = self.engine.prefill(joining, 0)
+        self._add_tokens(joining, logits_BV)
+        going = [(k, row) for k, row in enumerate(joining) if row.stop is None]
+        self.engine.keep([(k, row) for k, row in enumerate(joining) if row.stop is not None], prefilled)
+        if going:
+            cache = self._make_room(prefilled, len(going), max(len(row.prompt) for _, row in going))
+            for k, row in going:
+                cache.put(len(self.rows), prefilled, k, row.start, len(row.prompt))
+                row.start = cache.used - len(row.prompt)
+                self.rows.append(row)
+            self._settle(cache)
+        for row in joining:
+            self._finish(row)
+
+    def _count_joining(self) -> int:
+        """How many waiting turns fit beside the rows there are; at least one where there are none."""
+        count, limit = 0, self.engine.limit // 2
+        width = self.cache.used - self.cache.first if self.cache else 0
+        for row in self.waiting:
+            width = max(width, len(row.prompt))
+            cells = (len(self.rows) + count + 1) * (width + MARGIN + GROWTH)
+            if len(self.rows) + count == self.most or (limit and cells * self.engine.token_bytes() > limit):
+                break
+            count += 1
+        return count or int(not self.rows)
+
+    def _make_room(self, like: BatchCache, more: int, prompt: int) -> Slots:
+        """Slots for `more` rows, `prompt` columns before the one that is written next, and that one."""
+        cache = self.cache = self.cache or Slots(like)
+        _, slots, _, columns, _ = cache.buffers[0].shape
+        rows = len(self.rows) + more
+        if rows > slots or prompt > cache.used or cache.used == columns:
+            before, used = cache.used, max(cache.used - cache.first, prompt) + MARGIN
+            cache.resize(max(rows, slots), used + GROWTH, used)
+            for row in self.rows:
+                row.start += used - before
+        return cache
+
+    def _step(self) -> None:
+        """One token for every row."""
+        assert self.cache is not None
+        cache, device = self._make_room(self.cache, 0, 0), self.engine.model.device
+        tokens_B1 = torch.tensor([[row.ids[-1]] for row in self.rows], device=device)
+        starts_B1 = torch.tensor([[row.start] for row in self.rows], device=device)
+        seen_BC = torch.arange(cache.first, cache.used + 1, device=device) >= starts_B1
+        logits_BV = self.engine.logits(tokens_B1, seen_BC[:, None, None], cache.used - starts_B1, cache)
+        cache.used += 1
+        self._add_tokens(self.rows, logits_BV)
+        ended = [k for k, row in enumerate(self.rows) if row.stop is not None]
+        finished = [self._remove(slot, cache) for slot in reversed(ended)]
+        if finished:
+            self._settle(cache)
+        for row in reversed(finished):
+            self._finish(row)
+
+    def _add_tokens(self, rows: Sequence["Row"], logits_BV: Tensor) -> None:
+        draws_B = torch.stack([row.draws[len(row.ids)] for row in rows]).to(logits_BV.device)
+        chosen_B, logp_B = pick(logits_BV, self.sampling, draws_B)
+        for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
+            row.add([token], [logp], self.engine.end_ids)
+            if row.stop is None and len(row.ids) == len(row.draws):
+                row.stop = Stop.LENGTH
+
+    def _remove(self, slot: int, cache: Slots) -> "Row":
+        """Take a row out and put the last one in its place."""
+        row, last = self.rows[slot], self.rows.pop()
+        self.engine.keep([(slot, row)], cache)
+        if row is not last:
+            cache.move(len(self.rows), slot)
+            self.rows[slot] = last
+        return row
+
+    def _settle(self, cache: Slots) -> None:
+        """Columns in front of every row need not be looked at."""
+        cache.rows = len(self.rows)
+        cache.first = min((row.start for row in self.rows), default=cache.used)
+
+    def _finish(self, row: "Row") -> None:
+        if row.stop is not None and row.dialogue is not None:
+            self._ask(row.dialogue, Sampled(tuple(row.ids), row.stop, tuple(row.logps)))

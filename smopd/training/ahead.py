@@ -1,0 +1,172 @@
+"""Conversations played ahead: those of `rollout.ahead` = k steps, a block, are sampled together with the
+policy of the block's first step and used step by step. So how old a step's conversations are, 0 to k - 1
+updates, is a function of the step and never of the clock.
+
+With `rollout.overlap` the next block is sampled while this one is trained, with the policy of this block's
+first step: k to 2k - 1 updates old (0 to k - 1 in the first block). Which policy samples a block is known
+beforehand there too, so that no delay anywhere changes a byte.
+
+A checkpoint holds what was not used yet and, with overlap, the policy that samples the next block: a run
+that goes on samples that block anew.
+"""
+
+import copy
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from smopd.files import write_json
+from smopd.models.adapters import StudentAdapter
+from smopd.rollout.driver import Conversation, Turn
+from smopd.rollout.engine import Stop
+from smopd.training.player import Played, StepConversations, StepPlayer
+
+STATE, POLICY = "ahead.json", "ahead.safetensors"  # files of a checkpoint
+
+
+@dataclass
+class NextBlock:
+    """The block that is sampled while another one is trained: its policy stood after `version` updates."""
+
+    step: int
+    version: int
+    policy: StudentAdapter
+
+
+class Ahead:
+    """The blocks of a run. All but `_background` is the same on every process."""
+
+    def __init__(self, player: StepPlayer, last: int) -> None:
+        self.player, self.last = player, last
+        # By step: the conversations of all processes, and after how many updates their policy stood.
+        self._pending: dict[int, tuple[StepConversations, int]] = {}
+        self._next: NextBlock | None = None
+        self._background: _Background | None = None
+
+    def __contains__(self, step: int) -> bool:
+        return step in self._pending
+
+    @property
+    def plays_ahead(self) -> bool:
+        rollout = self.player.config.rollout
+        return rollout.ahead > 1 or rollout.overlap
+
+    def block(self, step: int) -> range:
+        """The steps that are sampled together, from `step` on."""
+        k = self.player.config.rollout.ahead
+        return range(step, min((step - 1) // k * k + k, self.last) + 1)
+
+    def sample(self, step: int, version: int) -> None:
+        """Play the block that begins at `step` with the policy after `version` updates. Collective."""
+        steps = self.block(step)
+        self._add(steps, self.player.play(steps), version)
+
+    def take(self, step: int) -> tuple[Played, int]:
+        """Our share of a step's conversations, and how many updates old they are."""
+        of_all, version = self._pending.pop(step)
+        processes, plays = self.player.processes, self.player.plan.plays
+        items = zip(self.player.items(step), processes.share(of_all), strict=True)
+        return [(e, n, [(plays[k], c) for k, c in talks]) for (e, n), talks in items], step - 1 - version
+
+    def _add(self, steps: Sequence[int], played: Sequence[StepConversations], version: int) -> None:
+        for step, of_step in zip(steps, played, strict=True):
+            self._pending[step] = self.player.processes.gather(of_step), version
+
+    @property
+    def interrupted(self) -> NextBlock | None:
+        """The block that was being sampled when an earlier start of the run ended."""
+        return None if self._background else self._next
+
+    def start(self, block: NextBlock) -> None:
+        """Begin to sample a block in a thread; a block behind the last step is none."""
+        self._next = block if block.step <= self.last else None
+        if self._next:
+            # A tokenizer is not made for two threads, and this one's goes on rendering teacher contexts.
+            renderer = copy.deepcopy(self.player.driver.renderer)
+            player = replace(self.player, driver=replace(self.player.driver, renderer=renderer))
+            self._background = _Background(player, self.block(block.step))
+
+    def collect(self) -> bool:
+        """Wait for the block that is being sampled; whether there was one. Collective."""
+        background, block = self._background, self._next
+        if background is None or block is None:
+            return False
+        self._add(background.steps, background.wait(), block.version)
+        self._background = self._next = None
+        return True
+
+    def close(self) -> None:
+        """Give up what is being sampled."""
+        if self._background:
+            self.player.driver.engine.cancel()
+            self._background.join()
+
+    def save(self, folder: Path) -> None:
+        """Write what is not used yet into a checkpoint; nothing where there is nothing."""
+        steps = {
+            step: {"version": version, "rollouts": [[_to_json(k, c) for k, c in talks] for talks in of_all]}
+            for step, (of_all, version) in self._pending.items()
+        }
+        if steps or self._next:
+            block = {"step": self._next.step, "version": self._next.version} if self._next else None
+            write_json(folder / STATE, {"steps": steps, "next": block})
+        if self._next:
+            save_file(self._next.policy.tensors(), folder / POLICY)
+
+    def load(self, folder: Path, policy: StudentAdapter) -> None:
+        """Go on with what a checkpoint holds."""
+        if not (folder / STATE).exists():
+            return
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        for step, saved in state["steps"].items():
+            examples = self.player.of_all(int(step))
+            rows = zip(examples, saved["rollouts"], strict=True)
+            talks = [[self._from_json(example, row) for row in of_one] for (example, _), of_one in rows]
+            self._pending[int(step)] = talks, saved["version"]
+        if block := state["next"]:
+            kept = replace(policy, kept=load_file(folder / POLICY))
+            self._next = NextBlock(block["step"], block["version"], kept)
+
+    def _from_json(self, example: Any, row: dict[str, Any]) -> tuple[int, Conversation]:
+        turns = [
+            Turn(tuple(t["context"]), tuple(t["reply"]), Stop(t["stop"]), t["text"], tuple(t["logps"]))
+            for t in row["turns"]
+        ]
+        view = self.player.plan.plays[row["play"]].view
+        return row["play"], Conversation(example, view, row["asked"], turns, row["cut"])
+
+
+def _to_json(play: int, conversation: Conversation) -> dict[str, Any]:
+    turns = [
+        {"context": t.context, "reply": t.reply, "stop": t.stop, "text": t.text, "logps": t.logps}
+        for t in conversation.turns
+    ]
+    return {"play": play, "cut": conversation.cut, "asked": conversation.asked, "turns": turns}
+
+
+class _Background(threading.Thread):
+    """Plays some steps; what goes wrong is raised where somebody waits for them."""
+
+    def __init__(self, player: StepPlayer, steps: Sequence[int]) -> None:
+        super().__init__(name="smopd-ahead", daemon=True)
+        self.player, self.steps = player, steps
+        self.played: list[StepConversations] = []
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.played = self.player.play(self.steps)
+        except BaseException as error:
+            self.error = error
+
+    def wait(self) -> list[StepConversations]:
+        self.join()
+        if self.error:
+            raise self.error
+        return self.played
