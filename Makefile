@@ -13,8 +13,8 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints
 # Two at a time; a test takes its turn wherever there is room.
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
-# Spinning OpenMP threads beside any other process are many times slower than one thread each.
-export OMP_NUM_THREADS ?= 1
+# Tests run two at a time, each with one thread; a run uses every core (smopd doctor says how many).
+test test-long test-all test-vllm: export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 # Packages are compiled on first use. Where this is set, every process would compile torch and transformers anew: 12 seconds each.
 export PYTHONDONTWRITEBYTECODE =

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from smopd.lazy import torch
+from smopd.machine import physical_cores, process_count
 
 _chosen: list[torch.device] = []
 
@@ -29,6 +30,18 @@ def using(device: torch.device) -> Iterator[None]:
         yield
     finally:
         _chosen.pop()
+
+
+SMALL = 20_000_000  # parameters: a model of fewer is slower on several cores than on one
+
+
+def use_cores(parameters: int) -> None:
+    """Compute on the CPU with all physical cores, shared among the run's processes, or with one where the
+    model is small. OMP_NUM_THREADS, where it is set, decides.
+    """
+    if not os.environ.get("OMP_NUM_THREADS"):
+        shared = max(1, physical_cores() // process_count())
+        torch.set_num_threads(shared if parameters >= SMALL else 1)
 
 
 def free_cache() -> None:

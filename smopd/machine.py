@@ -69,6 +69,21 @@ def cpu_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def physical_cores() -> int:
+    """Cores this process may compute on: hyperthreads count once, and a container's limit holds."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings.read_text() if siblings.exists() else cpu)
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(len(cores), int(quota) // int(period)))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return len(cores)
+
+
 def host_memory() -> tuple[int, int]:
     """Bytes of the host's memory, and of what is available, a container's limit included."""
     try:

@@ -1,0 +1,105 @@
+"""Continuous sampling gives the tokens of lockstep, whoever joins when."""
+
+import pytest
+
+from smopd.config import Config
+from smopd.data import load_examples
+from smopd.models import load_model
+from smopd.rollout import Driver
+from smopd.rollout.driver import ConversationRequest
+from smopd.rollout.engine import ReplyRequest, Sampling, Session, Stop, converse_in_rounds
+from smopd.rollout.hf import HFEngine
+
+SAMPLED = Sampling(1.0, 24, top_p=0.95, top_k=20)
+VIEWS = ("sharded", "full")
+EXAMPLES = load_examples("pocket:eval:11")
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    return load_model(Config())
+
+
+def requests(views):
+    return [ConversationRequest(e, view, (3,), n % 2) for n, e in enumerate(EXAMPLES) for view in views]
+
+
+def played(
+    pocket, sampling, continuous=True, middle=12, history="template", views=("sharded", "full"), **engine
+):
+    one = HFEngine(pocket.model, pocket.renderer.end_ids, **engine)
+    driver = Driver(one, pocket.renderer, sampling, middle, history)
+    return driver.play_all(requests(views), continuous), one
+
+
+def assert_same(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.asked == other.asked
+        assert one.turns == other.turns
+        for turn, twin in zip(one.turns, other.turns, strict=True):
+            assert turn.logps == pytest.approx(twin.logps, abs=1e-4)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.0, 30), SAMPLED], ids=["greedy", "nucleus"])
+@pytest.mark.parametrize("history", ["template", "verbatim"])
+@pytest.mark.parametrize("batch", [1, 3, 64])
+def test_continuous_equals_rounds(pocket, sampling, history, batch):
+    rounds, _ = played(pocket, sampling, continuous=False, history=history)
+    ours, engine = played(pocket, sampling, history=history, batch=batch)
+    assert_same(ours, rounds)
+    assert engine.usage.reused > 0  # a later turn takes the earlier ones' keys and values along
+    assert not engine.kept or len(engine.kept) < len(EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cache_mb": 0}, {"cache_mb": 1}], ids=["no bound", "one row at a time"]
+)
+def test_memory_bounds_change_nothing(pocket, settings):
+    rounds, _ = played(pocket, SAMPLED, continuous=False)
+    ours, _ = played(pocket, SAMPLED, **settings)
+    assert_same(ours, rounds)
+
+
+def test_every_reply_has_its_own_limit(pocket):
+    ours, _ = played(pocket, Sampling(1.0, 40), middle=3)
+    for conversation in ours:
+        *middle, last = conversation.turns
+        assert all(len(turn.reply) <= 3 for turn in middle)
+        assert all(
+            (len(turn.reply) == 3) == (turn.stop == Stop.LENGTH) or turn.stop == Stop.END for turn in middle
+        )
+    assert max(len(c.turns[-1].reply) for c in ours) > 3
+
+
+def test_eager_attention_samples_the_same(pocket):
+    rounds, _ = played(pocket, SAMPLED, continuous=False)
+    eager = load_model(Config.model_validate({"model": {"attention": "eager"}}))
+    ours, _ = played(eager, SAMPLED, batch=4)
+    assert_same(ours, rounds)
+
+
+def test_a_teacher_answers_every_turn_alone(pocket):
+    rounds, _ = played(pocket, SAMPLED, continuous=False, views=("teacher",))
+    ours, _ = played(pocket, SAMPLED, batch=5, views=("teacher",))
+    assert_same(ours, rounds)
+    assert all(len(c.turns) == len(c.asked) and all(t.reply for t in c.turns) for c in ours)
+
+
+def test_nobody_waits_for_the_longest_reply(pocket):
+    """A conversation of short replies is over while a long one is still in its first turn."""
+    order = []
+    engine = HFEngine(pocket.model, pocket.renderer.end_ids)
+    prompt = pocket.renderer.ids([{"role": "user", "content": "Hello."}])
+
+    def dialogue(name, limits):
+        for turn, limit in enumerate(limits):
+            yield ReplyRequest(list(prompt), turn, limit, Session(name, False))
+            order.append((name, turn))
+
+    engine.end_ids = []  # every reply is as long as its limit
+    dialogues = [dialogue("long", [40]), dialogue("short", [2, 2, 2])]
+    engine.converse(dialogues, Sampling(0.0, 40))
+    assert order == [("short", 0), ("short", 1), ("short", 2), ("long", 0)]
+    order.clear()
+    converse_in_rounds(engine, [dialogue("long", [40]), dialogue("short", [2, 2, 2])], Sampling(0.0, 40))
+    assert order[0] == ("long", 0) or order[1] == ("long", 0)  # the second round waits for both
