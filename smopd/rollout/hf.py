@@ -70,7 +70,7 @@ class HFEngine(StockEngine):
             sharded = any(isinstance(module, FSDPModule) for module in base.modules())
             static = base.device.type == "cuda" and not sharded
         self.static = static
-        self.steps = StaticSteps(self._static_forward, graphs)
+        self.steps = StaticSteps(self._logits, graphs)
         self._warned = False
 
     @torch.no_grad()
@@ -84,8 +84,11 @@ class HFEngine(StockEngine):
                 log.warning("this model's attention is more than a mask: every turn is computed from scratch")
                 self._warned = True
             return super().generate(prompts, seeds, sampling)
-        of: Sequence[Session | None] = sessions or [None] * len(prompts)
-        rows = [self._row(*row, sampling) for row in zip(prompts, seeds, of, strict=True)]
+        rows = []
+        for prompt, seed, session in zip(prompts, seeds, sessions or [None] * len(prompts), strict=True):
+            kept = self.kept.pop(session.name, None) if session else None
+            shared = kept.shared_with(prompt) if kept else 0
+            rows.append(_Row(list(prompt), uniforms(seed, sampling.max_tokens), session, kept, shared))
         with evaluating(self.model):
             # Prompts with as much to compute share a batch: less padding. No reply depends on its batch.
             waiting = sorted(rows, key=lambda row: (len(row.prompt) - row.shared, len(row.prompt)))
@@ -102,24 +105,17 @@ class HFEngine(StockEngine):
         self.kept.clear()
         self.steps.clear()
 
-    def _row(self, prompt: Sequence[int], seed: int, session: Session | None, sampling: Sampling) -> _Row:
-        kept = self.kept.pop(session.name, None) if session else None
-        shared = kept.shared_with(prompt) if kept else 0
-        return _Row(list(prompt), uniforms(seed, sampling.max_tokens), session, kept, shared)
-
     def _count_fitting(self, rows: list[_Row], sampling: Sampling) -> int:
-        if not self.limit:
-            return min(self.batch, len(rows))
-        count, longest = 1, len(rows[0].prompt)
-        while count < min(self.batch, len(rows)):
-            longest = max(longest, len(rows[count].prompt))
-            batch, columns = count + 1, longest + sampling.max_tokens
+        """How many of the first rows make a batch; one is sampled whatever it takes."""
+        longest = 0
+        for count, row in enumerate(rows[: self.batch], 1):
+            longest = max(longest, len(row.prompt))
+            batch, columns = count, longest + sampling.max_tokens
             if self.static:
                 batch, columns = padded_rows(batch), padded_columns(columns)
-            if batch * columns * self._token_bytes() > self.limit // 2:
-                break
-            count += 1
-        return count
+            if self.limit and count > 1 and batch * columns * self._token_bytes() > self.limit // 2:
+                return count - 1
+        return min(self.batch, len(rows))
 
     def _token_bytes(self) -> int:
         config: Any = self.model.config
@@ -210,11 +206,6 @@ class HFEngine(StockEngine):
         mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
         places_BQ = (new - starts_B1).clamp_min(0)
         return self._logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
-
-    def _static_forward(
-        self, tokens_B1: Tensor, seen_BC: Tensor, places_B1: Tensor, cache: RowCache
-    ) -> Tensor:
-        return self._logits(tokens_B1, seen_BC[:, None, None], places_B1, cache)
 
     def _logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
         """[B, V] behind the last token of every row."""

@@ -1,8 +1,6 @@
-"""Warnings of a run that goes wrong in silence, each with what to do about it: said once, at the step at
-which it is due, and kept in warnings.jsonl.
+"""Warnings of a run that goes wrong in silence, each with what to do about it: given once, when it is due.
 
-They look at rows of metrics and at evaluations alone, so a run that goes on says what one that was never
-stopped would have said.
+They look at rows of metrics and at evaluations alone, so a resumed run says what an undisturbed one would.
 """
 
 import logging
@@ -19,7 +17,6 @@ from smopd.errors import UserError
 from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
 from smopd.runs.writer import RunFolder
-from smopd.settings import Section
 from smopd.verify.verdict import FAILED, STATUSES
 
 log = logging.getLogger("smopd")
@@ -69,7 +66,7 @@ class Watched:
 
 
 class Guards:
-    """The warnings of one run. `look` after every step and evaluation says what is due and was not said."""
+    """The warnings of one run. `look` after every step and evaluation: logs and keeps what is due and new."""
 
     def __init__(self, config: Config, plan: Plan, folder: RunFolder, examples: int = 0) -> None:
         self.config, self.plan, self.folder, self.examples = config, plan, folder, examples
@@ -107,7 +104,7 @@ def _drops(cap: Cap) -> bool:
 def _suggest_uncapping(config: Config, term: str) -> str:
     """The settings with which the method's plan would leave the term's tokens their gradient."""
     helpful = []
-    for name, value in _remedies(config, "clipped").items():
+    for name, value in config.objective.remedies.get("clipped", {}).items():
         section = config.objective.model_copy(update={name: value})
         try:
             plan = plan_of(config.model_copy(update={"objective": section}))
@@ -115,15 +112,8 @@ def _suggest_uncapping(config: Config, term: str) -> str:
             continue
         if any(t.name == term and not _drops(t.cap) for t in plan.scored):
             helpful.append(f"objective.{name}={value}")
-    if helpful:
-        return f"--set {', or '.join(helpful)}"
-    return "give the term another cap in its method's file, such as scale, which keeps the direction"
-
-
-def _remedies(config: Config, cause: str) -> dict[str, Any]:
-    """Settings of the run's method that help, with the values that do, as the method declares them."""
-    section: Section = config.objective
-    return section.remedies.get(cause, {})
+    other = "give the term another cap in its method's file, such as scale, which keeps the direction"
+    return f"--set {', or '.join(helpful)}" if helpful else other
 
 
 def _check_rewards(watched: Watched) -> Iterator[Due]:
@@ -201,7 +191,7 @@ def _check_entropy(watched: Watched) -> Iterator[Due]:
 
 
 def _check_full(watched: Watched) -> Iterator[Due]:
-    helpful = [f"objective.{name}" for name in _remedies(watched.config, "FULL")]
+    helpful = [f"objective.{name}" for name in watched.config.objective.remedies.get("FULL", {})]
     way = f"give the whole task more weight ({', '.join(helpful)}), " if helpful else ""
     way += "lower optim.lr, or take an earlier checkpoint"
     values = [row["value"] for row in watched.evaluations if row["metric"] == "full"]

@@ -1,8 +1,7 @@
 """The training loop: play, verify, score, update. It runs any method, because a method is a plan.
 
-Every random choice is derived from (seed, purpose, step, example, sample, turn), so a run that was stopped
-and started again repeats the uninterrupted one, on any number of processes: each takes a share of a step's
-rollouts, and what they compute is added up.
+Every random choice is derived from (seed, purpose, step, example, sample, turn): a resumed run repeats the
+uninterrupted one, on any number of processes. Each takes a share of a step's rollouts; the sums are the same.
 """
 
 import logging
@@ -25,12 +24,10 @@ from smopd.data.trial import refuse_failing_verifiers
 from smopd.errors import EngineLost, UserError
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import adapter_parameters, attach, merged, update_teacher
-from smopd.objective.loss import RolloutLoss
-from smopd.objective.plan import Plan
-from smopd.objective.tokens import Moment
+from smopd.objective import Moment, Plan, RolloutLoss
+from smopd.rollout import Peers, Rollout
 from smopd.rollout.assembly import refuse_processes, training_driver
 from smopd.rollout.lengths import refuse_too_long
-from smopd.rollout.play import Peers, Rollout
 from smopd.runs.tokens import teacher_contexts, token_columns
 from smopd.runs.writer import RunFolder
 from smopd.scoring.passes import check_head
@@ -42,12 +39,11 @@ from smopd.training.guards import Guards
 from smopd.training.hooks import Hooks
 from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
-from smopd.training.monitor import Monitor
+from smopd.training.monitor import Monitor, TurnAccuracy
 from smopd.training.no_gradient import explain
 from smopd.training.player import Played, StepPlayer
 from smopd.training.processes import Processes
 from smopd.training.step_scoring import StepScorer
-from smopd.training.turn_accuracy import TurnAccuracy
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -75,11 +71,9 @@ class Trainer:
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
         for parameter in adapter_parameters(self.model):
             parameter.data = parameter.data.to(device)
-        self.scorer = StepScorer(
-            self.model, self.renderer, self.plan, config.train, self.processes, self.sharded
-        )
-        self.student = self.scorer.student
-        optim = config.optim
+        scored = self.model, self.renderer, self.plan
+        self.scorer = StepScorer(*scored, config.train, self.processes, self.sharded)
+        self.student, optim = self.scorer.student, config.optim
         self.optimizer = torch.optim.AdamW(
             self.student, optim.lr, (optim.beta1, optim.beta2), optim.eps, optim.weight_decay
         )

@@ -1,6 +1,5 @@
-"""The first half of a step: draw examples, play the plan's conversations, have them judged and graded.
-
-Each process plays its share; which rollouts there are does not depend on how many processes there are.
+"""The first half of a step: draw examples, play the plan's conversations, have them judged and graded. Each
+process plays its share; which rollouts there are does not depend on how many processes there are.
 """
 
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from smopd.data import Example
 from smopd.errors import UserError
 from smopd.objective.grades import grade_groups
 from smopd.objective.plan import Plan
-from smopd.rollout import Conversation, Driver
-from smopd.rollout.play import Play, Rollout, drawn_plays, samples_of
+from smopd.rollout import Conversation, Driver, Play, Rollout
+from smopd.rollout.play import drawn_plays, samples_of
 from smopd.seeds import rng
 from smopd.training.processes import Processes
 from smopd.verify import tasks
@@ -23,8 +22,6 @@ Played = list[tuple[Example, int, list[tuple[Play, Conversation]]]]  # example, 
 
 @dataclass
 class StepPlayer:
-    """Plays the rollouts of a step with whatever the driver's engine samples from."""
-
     config: Config
     plan: Plan
     examples: list[Example]
