@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
 
 from smopd.models.adapters import evaluating
-from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
+from smopd.rollout.buffers import GROWTH, static_shape
 from smopd.rollout.engine import Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import BatchCache, Kept, RowCache
@@ -112,7 +112,7 @@ class HFEngine(StockEngine):
             longest = max(longest, len(row.prompt))
             batch, columns = count, longest + sampling.max_tokens
             if self.static:
-                batch, columns = padded_rows(batch), padded_columns(columns)
+                batch, columns = static_shape(batch, columns)
             if self.limit and count > 1 and batch * columns * self._token_bytes() > self.limit // 2:
                 return count - 1
         return min(self.batch, len(rows))
@@ -135,9 +135,8 @@ class HFEngine(StockEngine):
         first = [(row.kept, row.start, row.shared) for row in rows]
         make = None
         if self.static:
-            most = padded_columns(longest + sampling.max_tokens)
-            self.steps.reserve(padded_rows(len(rows)), most, self.model)
-            make = self.steps.arena.maker(*_static_shape(len(rows), longest))
+            self.steps.reserve(*static_shape(len(rows), longest + sampling.max_tokens), self.model)
+            make = self.steps.arena.maker(*static_shape(len(rows), longest + 1))
         cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first, make)
         lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
         self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
@@ -160,12 +159,12 @@ class HFEngine(StockEngine):
                 break
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
-                self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                self._keep(rows, cache, going)
                 chosen = torch.tensor(going, device=draws_BM.device)
                 cache.batch_select_indices(chosen)
                 rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[chosen], chosen_B[chosen]
             logits_BV = self._forward(chosen_B[:, None], rows, cache)
-        self._keep(list(enumerate(rows)), cache)
+        self._keep(rows, cache)
 
     def _decode_static(
         self, rows: list[_Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, prefilled: BatchCache
@@ -176,11 +175,11 @@ class HFEngine(StockEngine):
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.end_ids)
         done, used, step = 1, prefilled.get_seq_length(), None  # tokens sampled, columns in use
-        shape = _static_shape(len(rows), used)  # of what stands in the arena
+        shape = static_shape(len(rows), used + 1)  # of what stands in the arena
         while done < sampling.max_tokens and (going := [k for k, row in enumerate(rows) if row.stop is None]):
-            needed = padded_rows(len(going)), shape[1] if used < shape[1] else padded_columns(used + 1)
+            needed = static_shape(len(going), used + 1)
             if needed != shape:
-                self._keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                self._keep(rows, cache, going)
                 chosen = torch.tensor(going, device=device)
                 arena.move(chosen, used, shape, needed)
                 rows, draws_BM = [rows[k] for k in going], draws_BM[chosen]
@@ -195,7 +194,7 @@ class HFEngine(StockEngine):
             for row, tokens, logps in zip(rows, tokens_BK.tolist(), logps_BK.tolist(), strict=True):
                 row.add(tokens, logps, self.end_ids)
             done, used = done + count, used + count
-        self._keep(list(enumerate(rows)), cache)
+        self._keep(rows, cache)
 
     def _forward(self, ids_BQ: Tensor, rows: list[_Row], cache: BatchCache) -> Tensor:
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
@@ -220,15 +219,12 @@ class HFEngine(StockEngine):
         output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places_BQ, **extra)
         return output.logits[:, -1]
 
-    def _keep(self, rows: list[tuple[int, _Row]], cache: RowCache) -> None:
-        for place, row in rows:
-            if self.limit and row.session and row.session.more:
+    def _keep(self, rows: list[_Row], cache: RowCache, going: Sequence[int] = ()) -> None:
+        """Keys and values of the rows that have ended (all but those `going` on), for the next turn."""
+        for place, row in enumerate(rows):
+            if self.limit and row.session and row.session.more and place not in going:
                 # The last token was sampled but never went through the model.
                 self.kept[row.session.name] = cache.take(place, row.start, [*row.prompt, *row.ids[:-1]])
         total = sum(kept.size for kept in self.kept.values())
         while total > self.limit // 2 and self.kept:
             total -= self.kept.pop(next(iter(self.kept))).size
-
-
-def _static_shape(rows: int, used: int) -> tuple[int, int]:
-    return padded_rows(rows), padded_columns(used + 1)
