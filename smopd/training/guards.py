@@ -65,20 +65,15 @@ class Watched:
         return fmean(values[:WINDOW]), fmean(values[-WINDOW:])
 
 
-class Guards:
-    """The warnings of one run. `look` after every step and evaluation: logs and keeps what is due and new."""
-
-    def __init__(self, config: Config, plan: Plan, folder: RunFolder, examples: int = 0) -> None:
-        self.config, self.plan, self.folder, self.examples = config, plan, folder, examples
-        self.said = {row["cause"] for row in folder.warnings()}
-
-    def look(self, step: int) -> None:
-        rows, evaluations = self.folder.metrics(), self.folder.evaluations()
-        for cause, message in due(Watched(self.config, self.plan, rows, evaluations, self.examples)):
-            if cause not in self.said:
-                self.said.add(cause)
-                log.warning("step %d: %s", step, message)
-                self.folder.record_warning({"step": step, "cause": cause, "warning": message})
+def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, examples: int = 0) -> None:
+    """After a step or an evaluation: log what is due and was not given before, and keep it in the folder."""
+    known = {row["cause"] for row in folder.warnings()}
+    watched = Watched(config, plan, folder.metrics(), folder.evaluations(), examples)
+    for cause, message in due(watched):
+        if cause not in known:
+            known.add(cause)
+            log.warning("step %d: %s", step, message)
+            folder.record_warning({"step": step, "cause": cause, "warning": message})
 
 
 def due(watched: Watched) -> Iterator[Due]:

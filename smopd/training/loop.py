@@ -35,7 +35,7 @@ from smopd.seeds import derive
 from smopd.settings import OptimSettings
 from smopd.training import sharding
 from smopd.training.check import check_training
-from smopd.training.guards import Guards
+from smopd.training.guards import give_warnings
 from smopd.training.hooks import Hooks
 from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
@@ -95,7 +95,6 @@ class Trainer:
         self.processes.barrier()
         self.monitor = Monitor(config, folder, self.driver, self.processes, self.sampling)
         self.turn_accuracy = TurnAccuracy(config, self.plan, self.model, self.driver, self.processes)
-        self.guards = Guards(config, self.plan, folder, len(self.monitor.examples))
 
     def _begin(self) -> Path | None:
         self.folder.begin()
@@ -149,7 +148,7 @@ class Trainer:
     def _warn(self) -> None:
         """Say what the last steps give reason to; at a start, what a kill kept from being said."""
         if self.processes.first:
-            self.guards.look(self.step)
+            give_warnings(self.config, self.plan, self.folder, self.step, len(self.monitor.examples))
 
     def save(self) -> None:
         if self.processes.first:
