@@ -58,7 +58,6 @@ class Usage:
     prefilled: int = 0  # computed for prompts, padding included
 
     def add(self, prompt: int, reused: int, padding: int = 0) -> None:
-        """Count a call: tokens of prompts, how many of them were reused, and computed padding."""
         self.prompt += prompt
         self.reused += reused
         self.prefilled += prompt - reused + padding

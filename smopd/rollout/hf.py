@@ -1,6 +1,5 @@
-"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn, so that only
-what follows a shared prefix is computed. On CUDA the tokens of a reply are sampled with static shapes and
-CUDA graphs (static.py). Models that this cannot serve are sampled as `StockEngine` does.
+"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn, on CUDA with
+static shapes and CUDA graphs (static.py). Models that this cannot serve are sampled as `StockEngine` does.
 """
 
 import logging

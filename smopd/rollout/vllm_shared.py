@@ -119,7 +119,6 @@ class AdapterStore:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Delete everything this store wrote, and the root if that leaves it empty."""
         for path in self.root.glob(f"{self._prefix}-*"):
             shutil.rmtree(path, ignore_errors=True)
         self._alive.discard(self._prefix)

@@ -39,7 +39,7 @@ from smopd.training.guards import give_warnings
 from smopd.training.hooks import Hooks
 from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
-from smopd.training.monitor import Monitor, TurnAccuracy
+from smopd.training.monitor import Monitor
 from smopd.training.no_gradient import explain
 from smopd.training.player import Played, StepPlayer
 from smopd.training.processes import Processes
@@ -94,7 +94,6 @@ class Trainer:
             folder.cut_metrics(self.step)
         self.processes.barrier()
         self.monitor = Monitor(config, folder, self.driver, self.processes, self.sampling)
-        self.turn_accuracy = TurnAccuracy(config, self.plan, self.model, self.driver, self.processes)
 
     def _begin(self) -> Path | None:
         self.folder.begin()
@@ -169,7 +168,7 @@ class Trainer:
         row = {
             "step": step,
             **step_metrics(all_rollouts, losses, self.plan, moment),
-            **self.turn_accuracy.measure(all_rollouts, step),
+            **self.player.turn_accuracy(all_rollouts, self.model, step),
             "rollout/reused": reused,
             **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }
