@@ -76,7 +76,7 @@ class Driver:
         self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
         most: int | None = None,
     ) -> list[Conversation]:  # fmt: skip
-        """Every example told in one view; `samples` tell equal examples apart, and `most` bounds the turns."""
+        """Every example told in one view; `samples` tell equal examples apart, `most` bounds the turns."""
         numbers = samples or [0] * len(examples)
         if view == "teacher":
             return self._play_clean(examples, seed, numbers)
