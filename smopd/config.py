@@ -1,11 +1,9 @@
 """The typed tree of every setting, and where its values come from.
 
 A value comes from the last of these that sets it: the field's default, the settings of the file's method, the
-recipe file, the settings of a method switched on the command line, --set. An unknown key, a string for a
-number or a value out of range is an error that names the place; nothing is guessed. The defaults are the
-paper's values and, where the paper leaves a point open, the project's choices. Left out: what is no part of
-an experiment (where a run is written, how it is logged, which device it uses; that is the command line's),
-and the reading, checking and writing of such a tree (`smopd/config_io.py`).
+recipe file, the settings of a method switched on the command line, --set. The defaults are the paper's values
+and, where the paper leaves a point open, the project's choices. Left out is what is no part of an experiment
+(where a run is written, how it is logged, which device it uses).
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,10 +46,8 @@ MAY_CHANGE = (
 
 
 class Tree(Settings):
-    """Every setting. Made by `load_config`: the class itself does not apply the settings of the method it
-    names.
-
-    `objective` is the method's own table: `config_class` gives the tree of each method its section.
+    """Every setting; `objective` is the method's own table (`config_class`). Made by `load_config`: the class
+    itself does not apply the settings of the method it names.
     """
 
     prompts: Prompts = Field(default_factory=Prompts)
@@ -136,11 +132,10 @@ def load_config(
         problems.append(f"--set method={updates['method']}: contradicts --method {method}; give one of them")
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
+    values = find_method(chosen).settings | flatten(file)
     if switched is not None:  # a switch is meant to switch: it wins over what a file spells out
-        return tree.model_validate(
-            nest(flatten(file) | _switch_method(chosen, tree) | {"method": chosen} | updates)
-        )
-    return tree.model_validate(nest(find_method(chosen).settings | flatten(file) | updates))
+        values |= _switch_method(chosen, tree) | {"method": chosen}
+    return tree.model_validate(nest(values | updates))
 
 
 def _explain(method: str, key: str, value: Any) -> str:
@@ -160,16 +155,13 @@ def _switch_method(method: str, tree: type[Config]) -> dict[str, Any]:
     """A method's settings, and the defaults of what only other methods set in the table of methods; what they
     set elsewhere (`teacher.decay`) is the recipe's.
     """
-    defaults = flatten(tree().model_dump())
-    set_by_some = {key for other in METHODS.values() for key in other.settings}
-    others = {key for key in set_by_some if key in defaults and key.startswith("objective.")}
+    defaults = {k: v for k, v in flatten(tree().model_dump()).items() if k.startswith("objective.")}
+    others = {key for other in METHODS.values() for key in other.settings} & defaults.keys()
     return {key: defaults[key] for key in others} | find_method(method).settings
 
 
 def _drop_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
-    """A recipe without the table of its own method, where the chosen one has other settings: a key of the
-    same name means something else there.
-    """
+    """A recipe without the table of its own method where the chosen one has other settings."""
     named = file.get("method", Config().method)
     if not isinstance(named, str) or check(Config, {"method": named}, "") or config_class(named) is tree:
         return file

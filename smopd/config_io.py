@@ -92,9 +92,8 @@ def check(
     model: type[BaseModel], tree: dict[str, Any], source: str,
     explain: Callable[[str, Any], str] = lambda key, value: "",
 ) -> list[str]:  # fmt: skip
-    """What is wrong with one source's settings, a line each: source, key, value and what was expected.
-
-    `explain` may have a sentence about an unknown key; else the nearest one is named.
+    """What is wrong with one source's settings, a line each: source, key, value and what was expected; of an
+    unknown key what `explain` knows, else the nearest one.
     """
     try:
         model.model_validate(tree)

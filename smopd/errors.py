@@ -1,6 +1,4 @@
-"""Errors that are the user's to mend. The command line prints them without a traceback and exits with their
-code.
-"""
+"""Errors that are the user's to mend: printed without a traceback, with an exit code of their own."""
 
 
 class UserError(ValueError):

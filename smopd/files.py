@@ -11,7 +11,7 @@ import re
 import socket
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -180,43 +180,30 @@ def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
     if isinstance(shape, tuple):
         problems = [_problem(value, one) for one in shape]
         return None if None in problems else next((one for one in problems if one and one[0]), problems[0])
-    if shape is None:
-        return None if value is None else _describe_mismatch(value, type(None))
+    kind: Any = shape if isinstance(shape, type) else type(shape)
+    odd = isinstance(value, bool) and kind in (int, float)
+    if odd or not isinstance(value, (int, float) if kind is float else kind):
+        return "", f"expected {NAMES[kind]}, found {NAMES.get(type(value), type(value).__name__)}"
+    parts: list[tuple[Any, Any, Any]] = []  # name, value, shape
     if isinstance(shape, list):
-        if not isinstance(value, list):
-            return _describe_mismatch(value, list)
-        return _find_first_problem((f".{number}", item, shape[0]) for number, item in enumerate(value, 1))
-    if isinstance(shape, Mapping):
-        if not isinstance(value, dict):
-            return _describe_mismatch(value, dict)
-        if str in shape:
-            return _find_first_problem((f".{key}", item, shape[str]) for key, item in value.items())
+        parts = [(number, item, shape[0]) for number, item in enumerate(value, 1)]
+    elif isinstance(shape, dict) and str in shape:
+        parts = [(key, item, shape[str]) for key, item in value.items()]
+    elif isinstance(shape, dict):
         missing = [key for key in shape if not key.endswith("?") and key not in value]
         if missing:
             return f".{missing[0]}", "missing"
         known = ((key.rstrip("?"), inner) for key, inner in shape.items())
-        return _find_first_problem((f".{key}", value[key], inner) for key, inner in known if key in value)
-    if isinstance(value, bool) and shape in (int, float):
-        return _describe_mismatch(value, shape)
-    fits = isinstance(value, (int, float) if shape is float else shape)
-    return None if fits else _describe_mismatch(value, shape)
-
-
-def _find_first_problem(parts: Any) -> tuple[str, str] | None:
-    for place, value, shape in parts:
-        if (problem := _problem(value, shape)) is not None:
-            return f"{place}{problem[0]}", problem[1]
+        parts = [(key, value[key], inner) for key, inner in known if key in value]
+    for name, item, inner in parts:
+        if (problem := _problem(item, inner)) is not None:
+            return f".{name}{problem[0]}", problem[1]
     return None
 
 
-def _describe_mismatch(value: Any, shape: Any) -> tuple[str, str]:
-    return "", f"expected {NAMES[shape]}, found {NAMES.get(type(value), type(value).__name__)}"
-
-
 def require_writable(path: Path) -> None:
-    """A UserError if a file or folder cannot be made at this path, found out before any work is done.
-
-    A file is made and removed in the nearest folder that is there: permissions alone do not tell.
+    """A UserError if a file or folder cannot be made at this path, before any work is done. A file is made
+    and removed in the nearest folder that is there: permissions alone do not tell.
     """
     try:
         there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
@@ -264,11 +251,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class Held(Exception):
-    """Another process has the lock; `holder` says which."""
-
-    def __init__(self, holder: str) -> None:
-        super().__init__(holder)
-        self.holder = holder
+    """Another process has the lock; the message says which."""
 
 
 _held: set[int] = set()

@@ -43,9 +43,8 @@ def cut(text: str, limit: int = LONGEST) -> str:
 
 
 def html_text(text: object, limit: int = LONGEST) -> str:
-    """Any text as the content of a page, cut, with places to break in its long words.
-
-    Without them a browser takes time in the square of a word's length, for some scripts for minutes.
+    """Any text as the content of a page, cut, with places to break in its long words: without them a browser
+    takes time in the square of a word's length.
     """
     marked = _LONG_WORD.sub("\\g<0>\0", cut(visible(str(text)), limit))  # no \0 is left in visible text
     return html.escape(marked, quote=True).replace("\0", "<wbr>")

@@ -1,8 +1,5 @@
-"""What is imported when it is first asked for: the names of a package, and torch.
-
-The names of a package stand once, as ordinary imports in the `__init__.pyi` beside `__init__.py`, where type
-checkers look too. Importing torch takes seconds; modules that a planner or a writer of pages needs, though
-they never compute with it, do `from smopd.lazy import torch`.
+"""What is imported when it is first asked for: the names of a package, as its `__init__.pyi` imports them for
+type checkers too; and torch, whose import takes seconds, for modules that a planner needs as well.
 """
 
 import ast

@@ -31,9 +31,7 @@ class CudaDevice:
 
 @cache
 def code_version() -> str:
-    """Version and hash of the package's source, which a checkout changes without a new version, such as
-    0.1.0+src.1a2b3c4d.
-    """
+    """Version and hash of the package's source, which a checkout changes alone: 0.1.0+src.1a2b3c4d."""
     root = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=4)
     for path in sorted(root.rglob("*.py")):
@@ -55,14 +53,11 @@ def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 def describe_cpu(threads: int, libraries: Sequence[str] = ("torch", "transformers")) -> dict[str, Any]:
     """CPU, threads, Python and libraries, to be written beside numbers measured here."""
-    used = {"cpu": cpu_name(), "threads": threads, "python": platform.python_version()}
-    return used | package_versions(libraries)
-
-
-def cpu_name() -> str:
     info = Path("/proc/cpuinfo")
-    name = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
-    return name.group(1) if name else platform.processor() or platform.machine()
+    match = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
+    name = match.group(1) if match else platform.processor() or platform.machine()
+    used = {"cpu": name, "threads": threads, "python": platform.python_version()}
+    return used | package_versions(libraries)
 
 
 def cpu_cores() -> int:

@@ -1,6 +1,4 @@
-"""Python files of the user's: a method, an engine. What goes wrong in one, or in a part that it declares, is
-told with the file's name and a line.
-"""
+"""Python files of the user's: a method, an engine. What goes wrong there is told with file and line."""
 
 import hashlib
 import inspect
@@ -71,10 +69,9 @@ def unexpected(value: Any, expected: str) -> Unexpected:
 
 @contextmanager
 def calling(part: Any, describe: Callable[[], str], made_at: str = "") -> Iterator[None]:
-    """Names the part of a method that fails inside, with its file and line; `describe` says which part it is.
-
-    `made_at`: where the user's file made what holds the part, for a part of this package. An exception that
-    no file of the user's has to do with stays as it is, and so do out of memory and UserErrors.
+    """Names the part of a method that fails inside, with its file and line; `describe` says which part it is,
+    `made_at` where the user's file made what holds a part of this package. An exception that no file of the
+    user's has to do with stays as it is, and so do out of memory and UserErrors.
     """
     try:
         yield

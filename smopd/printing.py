@@ -1,6 +1,4 @@
-"""The one way anything is printed: whatever a server, a model or a file said, no control character of it
-reaches the terminal. Results go to standard output, everything else to standard error.
-"""
+"""The one way anything is printed: without control characters; results on stdout, all else on stderr."""
 
 import logging
 import os
@@ -51,10 +49,6 @@ class _Record(logging.LogRecord):
         return visible(_COLOURS.sub("", super().getMessage()))
 
 
-def _visible_warning(*args: Any, **kwargs: Any) -> str:
-    return visible(_plain_warning(*args, **kwargs))
-
-
 def silent() -> bool:
     """Whether a launcher started this process and it is not the first, which speaks for all."""
     return "LOCAL_RANK" in os.environ and os.environ.get("RANK", "0") != "0"
@@ -63,4 +57,4 @@ def silent() -> bool:
 def guard_logs() -> None:
     """Log lines and warnings, also those of libraries, without control characters."""
     logging.setLogRecordFactory(_Record)
-    warnings.formatwarning = _visible_warning
+    warnings.formatwarning = lambda *args, **kwargs: visible(_plain_warning(*args, **kwargs))

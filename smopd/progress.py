@@ -7,8 +7,7 @@ from datetime import timedelta
 from threading import Timer
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from smopd import printing
@@ -18,59 +17,46 @@ console = printing.console(stderr=True, quiet=printing.silent())
 LATE = 1.0  # seconds after which quick work says what it is
 
 
-class Progress:
-    """One counted piece of work; plain lines every `plain_every` s. Without `eta` the note says the rest."""
-
-    def __init__(
-        self, what: str, total: int, done: int = 0, plain_every: float = 10, eta: bool = True
-    ) -> None:
-        self.what, self.total, self.done, self.eta, self.plain_every = what, total, done, eta, plain_every
-        self._began, self._last, self._first = time.monotonic(), time.monotonic(), done
-        self._bar: RichProgress | None = None
-
-    def __enter__(self) -> "Progress":
-        if console.is_terminal:
-            # Eighty columns hold all of it; a squeezed number tells nobody anything.
-            templates = ("{task.description}", "{task.fields[note]}")
-            what, note = (TextColumn(text, markup=False) for text in templates)
-            left = (TextColumn("ETA"), TimeRemainingColumn()) if self.eta else ()
-            columns = (what, BarColumn(bar_width=10), MofNCompleteColumn(), *left, note)
-            self._bar = RichProgress(*columns, console=console)
-            self._bar.start()
-            self._task = self._bar.add_task(self.what, total=self.total, completed=self.done, note="")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def update(self, done: int, note: str = "") -> None:
-        self.done = done
-        if self._bar:
-            self._bar.update(self._task, completed=done, note=note)
-            return
-        now = time.monotonic()
-        if now - self._last < self.plain_every and not (done == self.total and self.eta):
-            return
-        self._last = now
-        rate, left = (done - self._first) / max(1e-9, now - self._began), ""
-        if self.eta and rate and done < self.total:
-            left = f", {timedelta(seconds=round((self.total - done) / rate))} left"
-        line = f"{self.what} {done}/{self.total}{left}  {note}".rstrip()
-        console.print(line, soft_wrap=True)
-
-
 @contextmanager
-def track(what: str, total: int = 0, done: int = 0, eta: bool = True) -> Iterator[Update]:
-    """A `Track` on standard error: a spinner for work of unknown length, else counted progress."""
-    if total:
-        with Progress(what, total, done, eta=eta) as progress:
-            yield progress.update
-        return
-    if not console.is_terminal:
-        console.print(what)
-    with console.status(Text(what)) if console.is_terminal else nullcontext():
-        yield lambda done, note="": None
+def track(
+    what: str, total: int = 0, done: int = 0, eta: bool = True, plain_every: float = 10
+) -> Iterator[Update]:
+    """A `Track` on standard error: a spinner for work of unknown length, else counted progress, which without
+    a terminal is a plain line every `plain_every` s. Without `eta` the note says the rest.
+    """
+    if total and console.is_terminal:
+        # Eighty columns hold all of it; a squeezed number tells nobody anything.
+        templates = ("{task.description}", "{task.fields[note]}")
+        name, note = (TextColumn(text, markup=False) for text in templates)
+        left = (TextColumn("ETA"), TimeRemainingColumn()) if eta else ()
+        columns = (name, BarColumn(bar_width=10), MofNCompleteColumn(), *left, note)
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(what, total=total, completed=done, note="")
+            yield lambda done, note="": bar.update(task, completed=done, note=note)
+    elif total:
+        yield _plain_lines(what, total, done, eta, plain_every)
+    else:
+        if not console.is_terminal:
+            console.print(what)
+        with console.status(Text(what)) if console.is_terminal else nullcontext():
+            yield lambda done, note="": None
+
+
+def _plain_lines(what: str, total: int, first: int, eta: bool, every: float) -> Update:
+    began = last = time.monotonic()
+
+    def update(done: int, note: str = "") -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < every and not (done == total and eta):
+            return
+        last = now
+        rate, left = (done - first) / max(1e-9, now - began), ""
+        if eta and rate and done < total:
+            left = f", {timedelta(seconds=round((total - done) / rate))} left"
+        console.print(f"{what} {done}/{total}{left}  {note}".rstrip(), soft_wrap=True)
+
+    return update
 
 
 @contextmanager

@@ -1,6 +1,4 @@
-"""The settings that every run has, whichever method it trains with. The defaults are the paper's values and,
-where the paper leaves a point open, the project's choices. A method's own settings: `smopd/methods/`.
-"""
+"""The settings that every run has, whichever method it trains with. A method's own: `smopd/methods/`."""
 
 from typing import Any, ClassVar, Literal, get_origin
 
@@ -14,7 +12,6 @@ PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 def share_of_steps(**idle: float) -> dict[str, JsonValue]:
     """Marks a setting that is a share of train.steps, which means other steps once a run is lengthened.
-
     `idle`: values of its neighbours in the table with which it has no effect.
     """
     return {"share_of_steps": True, "idle": {**idle}}
@@ -73,9 +70,7 @@ class DataSettings(Section):
     eval: str = Field("pocket:eval", min_length=1, description='evaluation examples: file or "pocket:eval"')
     train_limit: int = Field(0, ge=0, description="use only the first N training examples; 0 = all")
     verifiers: list[str] = Field([], description="Python files with @verifier functions")
-    databases: str = Field(
-        "", description="database task: folder with ID/ID.sqlite; empty = generated databases"
-    )
+    databases: str = Field("", description="database task: folder with ID/ID.sqlite; empty = generated ones")
 
 
 class RolloutSettings(Section):
@@ -89,9 +84,7 @@ class RolloutSettings(Section):
     )
     overlap: bool = Field(False, description="servers: sample the next block while this one is trained")
     middle_tokens: int = Field(256, ge=1, le=1_000_000, description="token limit of a middle reply")
-    answer_tokens: int = Field(
-        1024, ge=1, le=1_000_000, description="token limit of an answer reply and of a FULL reply"
-    )
+    answer_tokens: int = Field(1024, ge=1, le=1_000_000, description="token limit of an answer or FULL reply")
 
 
 class EngineSettings(Section):
@@ -104,24 +97,17 @@ class EngineSettings(Section):
     servers: list[str] = Field([], description="vllm-http, openai: base URLs, e.g. http://host:8000")
     model: str = Field("", description="openai: the served model's name; empty = the endpoint's first")
     api_key_env: str = Field(
-        "OPENAI_API_KEY",
-        description="servers: environment variable that holds the API key, which is never written",
+        "OPENAI_API_KEY", description="servers: environment variable of the API key, which is never written"
     )
     concurrency: int = Field(64, ge=1, le=10_000, description="servers: concurrent requests per server")
     timeout: float = Field(600.0, gt=0, description="servers: timeout of a request, in seconds")
-    retries: int = Field(
-        5, ge=0, description="servers: retries of a failed request, with exponential backoff"
-    )
-    adapters: str = Field(
-        "", description="vllm-http: folder that all servers can read; empty = in the run folder"
-    )
+    retries: int = Field(5, ge=0, description="servers: retries of failed requests, with exponential backoff")
+    adapters: str = Field("", description="vllm-http: folder all servers can read; empty = in the run folder")
     memory: float = Field(0.3, gt=0, le=1, description="vllm: fraction of the GPU's memory it may use")
     max_length: int = Field(0, ge=0, description="vllm: maximum tokens of context and reply; 0 = the model's")
     sleep: bool = Field(False, description="vllm: release the GPU's memory while training")
     gap_warning: float = Field(
-        0.05,
-        gt=0,
-        description="warn if sampling and training log-probabilities differ by more, nats per token",
+        0.05, gt=0, description="warn if sampling and training log-probabilities differ by more, nats a token"
     )
 
     @field_validator("kind")
@@ -163,9 +149,7 @@ class OptimSettings(Section):
 class TrainSettings(Section):
     steps: int = Field(100, ge=1, description="optimizer steps")
     rollouts: int = Field(8, ge=1, le=100_000, description="examples rolled out for one step")
-    micro_batch: int = Field(
-        1, ge=1, description="rollouts scored at once; changes memory and speed, not the result"
-    )
+    micro_batch: int = Field(1, ge=1, description="rollouts scored at once; changes memory and speed alone")
     row_tokens: int = Field(
         2048, ge=1, description="packed tokens per scoring pass; changes memory and speed, not the result"
     )

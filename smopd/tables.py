@@ -86,13 +86,12 @@ class Table:
         return render("table.html", table=self, show=show, css=css)
 
     def markdown(self) -> str:
-        columns = range(len(self.heads))
-        lines = [self.heads, ["---" if self.is_words(i) else "---:" for i in columns]]
-        rendered = [_pipes([markdown(head) for head in lines[0]]), _pipes(lines[1])]
+        rules = ["---" if self.is_words(i) else "---:" for i in range(len(self.heads))]
+        lines = [_pipes([markdown(head) for head in self.heads]), _pipes(rules)]
         for group, row in self.grouped():
-            rendered += [_pipes([f"**{markdown(group)}**", *[""] * (len(self.heads) - 1)])] if group else []
-            rendered.append(_pipes([markdown(row.label), *(markdown(cell_text(cell)) for cell in row.cells)]))
-        return "\n".join(rendered)
+            lines += [_pipes([f"**{markdown(group)}**", *[""] * (len(self.heads) - 1)])] if group else []
+            lines.append(_pipes([markdown(row.label), *(markdown(cell_text(cell)) for cell in row.cells)]))
+        return "\n".join(lines)
 
     def latex(self, *comments: str) -> str:
         """A file for \\input: comments, then one tabular, no wider than the line."""

@@ -1,5 +1,4 @@
-"""How long work says how far it is, without knowing who listens: the command line draws a bar, a script may
-do nothing.
+"""How long work says how far it is, without knowing who listens: a bar of the command line, or nobody.
 
 Whatever takes long takes a `track`: `with track("training", 100) as update: update(step, "loss 0.1")`.
 """

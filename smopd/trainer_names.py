@@ -41,9 +41,8 @@ _WORDS = {
 
 
 def explain_name(name: str, value: Any, written: Callable[[str, Any], str]) -> str:
-    """What a foreign name is called here; empty for one that is not known.
-
-    `written`: how the caller passes a setting, such as "--set optim.lr=1e-4", from its key and value.
+    """What a foreign name is called here; empty for one that is not known. `written`: how the caller passes a
+    setting, such as "--set optim.lr=1e-4", from its key and value.
     """
     if name in _WORDS:
         return f"{name}: {_WORDS[name]}"

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from smopd import printing, progress
-from smopd.progress import Progress, not_judged, training_note
+from smopd.progress import not_judged, track, training_note
 
 ROW = {"loss": 0.1234, "outcome": 0.5, "clipped/middle": 0.02, "seconds/step": 4.25}
 
@@ -27,10 +27,10 @@ def test_plain_lines_come_at_intervals_and_for_the_last_count(screen, monkeypatc
     out = screen(False)
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with Progress("working", 100, plain_every=10) as work:
+    with track("working", 100, plain_every=10) as update:
         for done in range(1, 101):
             now[0] += 1
-            work.update(done, "note")
+            update(done, "note")
     lines = out.getvalue().splitlines()
     assert len(lines) == 10
     assert lines[0] == "working 10/100, 0:01:30 left  note"
@@ -41,16 +41,16 @@ def test_a_continued_work_is_timed_from_where_it_continues(screen, monkeypatch):
     out = screen(False)
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with Progress("working", 100, done=90, plain_every=1) as work:
+    with track("working", 100, done=90, plain_every=1) as update:
         now[0] = 10.0
-        work.update(95)
+        update(95)
     assert out.getvalue() == "working 95/100, 0:00:10 left\n"
 
 
 def test_a_terminal_of_eighty_columns_shows_everything(screen):
     out = screen(True)
-    with Progress("training (entropy)", 120) as work:
-        work.update(37, training_note(ROW))
+    with track("training (entropy)", 120) as update:
+        update(37, training_note(ROW))
     assert "37/120" in out.getvalue()
     assert "correct 50%" in out.getvalue()
     assert "…" not in out.getvalue()

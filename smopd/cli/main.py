@@ -165,7 +165,7 @@ def quickstart(
     folder = RunFolder(out, config)
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
         if world == "everyday":
-            from smopd.training.base import find_or_build_base
+            from smopd.training.runs import find_or_build_base
 
             find_or_build_base(config, track, training_note)
         summaries = quickstart_run(config, folder, track, training_note)

@@ -40,7 +40,7 @@ def build(
     if name not in NAMES:
         raise UserError(f"base build {name}: unknown; there is {', '.join(NAMES)}")
     from smopd.progress import track, training_note
-    from smopd.training.base import build_base
+    from smopd.training.runs import build_base
 
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
         paths = build_base(out, set_ or [], track, training_note)

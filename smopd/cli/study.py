@@ -85,11 +85,11 @@ def _describe_saved(folder: "StudyFolder", listed: list["StudyJob"]) -> str:
 
 
 def _run(scheduler: "Scheduler") -> None:
-    from smopd.progress import Progress, console
+    from smopd.progress import console, track
     from smopd.study.run import time_left
 
     reported: set[str] = set()
-    with Progress("study", len(scheduler.jobs), plain_every=30.0, eta=False) as progress:
+    with track("study", len(scheduler.jobs), eta=False, plain_every=30.0) as update:
 
         def report(scheduler: "Scheduler") -> None:
             left = time_left(scheduler)
@@ -97,7 +97,7 @@ def _run(scheduler: "Scheduler") -> None:
             failed = sum(bool(job.error) for job in scheduler.jobs)
             parts += [f"{failed} failed"] if failed else []
             parts += [f"{job.label} {job.progress:.0%}" for job, *_ in scheduler.running.values()]
-            progress.update(sum(job.done for job in scheduler.jobs), "  ".join(parts))
+            update(sum(job.done for job in scheduler.jobs), "  ".join(parts))
             for job in scheduler.jobs:
                 if job.error and (line := f"{job.label}: {job.error}") not in reported:
                     reported.add(line)

@@ -85,7 +85,7 @@ class EvaluationFolder:
         try:
             self._stack.enter_context(files.locked(self.path / LOCK))
         except files.Held as other:
-            what = f"another process plays this evaluation ({other.holder})"
+            what = f"another process plays this evaluation ({other})"
             raise UserError(f"{self.path}: {what}; wait for it, stop it, or choose another --out") from None
         except OSError as error:
             raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None

@@ -10,7 +10,7 @@ from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
 from smopd.planning.load import Packed, largest_load
 from smopd.planning.shapes import GPUS, PROJECTIONS, Gpu, Names, Shape, adapted_projections, find_shape
-from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
+from smopd.rollout.buffers import GROWTH, static_shape
 from smopd.rollout.engine import traits_of
 from smopd.scoring.chunks import CHUNK_BYTES, device_rows
 
@@ -98,7 +98,7 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int,
     room = limit if limit <= GROWTH else ceil(limit / GROWTH) * GROWTH  # how a buffer grows
     rows, columns = conversations, context + room
     if static:
-        rows, columns = padded_rows(conversations), padded_columns(ceil(context + limit))
+        rows, columns = static_shape(conversations, ceil(context + limit))
     if not config.engine.cache_mb:
         return rows * columns * token
     half = config.engine.cache_mb * 2**20 / 2

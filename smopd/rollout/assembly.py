@@ -1,6 +1,4 @@
-"""Puts model, engine and driver together, as the settings name them: for training, for evaluation, and for
-base and trained side by side.
-"""
+"""Puts model, engine and driver together: for training, for evaluation, for base and trained side by side."""
 
 from __future__ import annotations
 
@@ -156,9 +154,7 @@ class _WithoutAdapter(Engine):
 def base_and_trained(
     settings: Settings, adapter: Path, start: Path | None = None, track: Track = quiet
 ) -> Iterator[dict[str, Player]]:
-    """Both sides of a run inside this block, over one set of weights where the engine samples in place.
-    `start`: an adapter it began with, which is part of its base.
-    """
+    """Both sides of a run inside this block; `start`: an adapter it began with, which is part of its base."""
     settings = resolve_engine(settings)
     kind, traits = settings.engine.kind, traits_of(settings.engine.kind)
     if not traits.in_place and not traits.remote:

@@ -1,6 +1,4 @@
-"""Which engine `engine.kind = "auto"` is. Decided here and nowhere else, before an engine is made: what comes
-after sees a concrete kind. A run folder keeps "auto", so a run may go on where it is decided otherwise.
-"""
+"""Which engine `engine.kind = "auto"` is. A run folder keeps "auto": it may go on where that is another."""
 
 import logging
 from functools import cache

@@ -127,11 +127,12 @@ class ContinuousBatch:
             return
         logits_BV, prefilled = self.engine.prefill(joining, 0)
         self._add_tokens(joining, logits_BV)
-        going = [(k, row) for k, row in enumerate(joining) if row.stop is None]
-        self.engine.keep([(k, row) for k, row in enumerate(joining) if row.stop is not None], prefilled)
+        going = [k for k, row in enumerate(joining) if row.stop is None]
+        self.engine.keep(joining, prefilled, going)
         if going:
-            cache = self._make_room(prefilled, len(going), max(len(row.prompt) for _, row in going))
-            for k, row in going:
+            cache = self._make_room(prefilled, len(going), max(len(joining[k].prompt) for k in going))
+            for k in going:
+                row = joining[k]
                 cache.put(len(self.rows), prefilled, k, row.start, len(row.prompt))
                 row.start = cache.used - len(row.prompt)
                 self.rows.append(row)
@@ -173,11 +174,10 @@ class ContinuousBatch:
         logits_BV = self.engine.logits(tokens_B1, seen_BC[:, None, None], cache.used - starts_B1, cache)
         cache.used += 1
         self._add_tokens(self.rows, logits_BV)
-        ended = [k for k, row in enumerate(self.rows) if row.stop is not None]
-        finished = [self._remove(slot, cache) for slot in reversed(ended)]
+        finished = [row for row in self.rows if row.stop is not None]
         if finished:
-            self._settle(cache)
-        for row in reversed(finished):
+            self._remove_ended(cache)
+        for row in finished:
             self._finish(row)
 
     def _add_tokens(self, rows: Sequence["Row"], logits_BV: Tensor) -> None:
@@ -188,14 +188,16 @@ class ContinuousBatch:
             if row.stop is None and len(row.ids) == len(row.draws):
                 row.stop = Stop.LENGTH
 
-    def _remove(self, slot: int, cache: Slots) -> "Row":
-        """Take a row out and put the last one in its place."""
-        row, last = self.rows[slot], self.rows.pop()
-        self.engine.keep([(slot, row)], cache)
-        if row is not last:
-            cache.move(len(self.rows), slot)
-            self.rows[slot] = last
-        return row
+    def _remove_ended(self, cache: Slots) -> None:
+        """Take the rows out that have ended, and close the gaps with the last ones."""
+        self.engine.keep(self.rows, cache, [k for k, row in enumerate(self.rows) if row.stop is None])
+        for slot in reversed(range(len(self.rows))):
+            if self.rows[slot].stop is not None:
+                last = self.rows.pop()
+                if slot < len(self.rows):
+                    cache.move(len(self.rows), slot)
+                    self.rows[slot] = last
+        self._settle(cache)
 
     def _settle(self, cache: Slots) -> None:
         """Columns in front of every row need not be looked at."""

@@ -98,9 +98,7 @@ class Driver:
         self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
         max_turns: int | None = None,
     ) -> list[Conversation]:  # fmt: skip
-        """Every example told in one view, the replies in the history (of a teacher: nowhere). `samples` tell
-        equal examples apart; conversations end after `max_turns` turns.
-        """
+        """Every example told in one view; `samples` tell equal ones apart, `max_turns` bounds the turns."""
         numbers = samples or [0] * len(examples)
         return self.play_all(
             [ConversationRequest(e, view, seed, n, max_turns) for e, n in zip(examples, numbers, strict=True)]

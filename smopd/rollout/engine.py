@@ -70,7 +70,6 @@ class Usage:
     prefilled: int = 0  # computed for prompts, padding included
 
     def add(self, prompt: int, reused: int, padding: int = 0) -> None:
-        """Count a call: tokens of prompts, how many of them were reused, and computed padding."""
         self.prompt += prompt
         self.reused += reused
         self.prefilled += prompt - reused + padding
@@ -95,10 +94,8 @@ TRAITS = {
 
 
 def traits_of(kind: str) -> Traits:
-    """What the engine of that name can do, or the one in a Python file of the user's. `auto` is what it is on
-    a GPU, for plans: a run has its engine chosen before (choice.py).
-    """
-    if kind == AUTO:
+    """What the engine of that name can do, or the one in a Python file of the user's."""
+    if kind == AUTO:  # for plans, as on a GPU: a run has its engine chosen before (choice.py)
         return TRAITS["vllm"]
     if kind in TRAITS:
         return TRAITS[kind]

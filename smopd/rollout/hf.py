@@ -1,6 +1,5 @@
-"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn, so that only
-what follows a shared prefix is computed. On CUDA the tokens of a reply are sampled with static shapes and
-CUDA graphs (static.py). Models that this cannot serve are sampled as `StockEngine` does.
+"""The transformers engine: its own sampling loop, with keys and values kept from turn to turn, on CUDA with
+static shapes and CUDA graphs (static.py). Models that this cannot serve are sampled as `StockEngine` does.
 """
 
 import logging
@@ -15,19 +14,9 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
 
 from smopd.models.adapters import evaluating
-from smopd.rollout.buffers import GROWTH, padded_columns, padded_rows
+from smopd.rollout.buffers import GROWTH, static_shape
 from smopd.rollout.continuous import ContinuousBatch
-from smopd.rollout.engine import (
-    Dialogue,
-    Prompts,
-    Sampled,
-    Sampling,
-    SaveAdapter,
-    Session,
-    Sessions,
-    Stop,
-    converse_in_rounds,
-)
+from smopd.rollout.engine import Dialogue, Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import BatchCache, Kept, RowCache
 from smopd.rollout.sampler import pick, uniforms
@@ -84,7 +73,7 @@ class HFEngine(StockEngine):
             sharded = any(isinstance(module, FSDPModule) for module in base.modules())
             static = base.device.type == "cuda" and not sharded
         self.static = static
-        self.steps = StaticSteps(self._static_forward, graphs)
+        self.steps = StaticSteps(self._logits, graphs)
         self._warned = False
 
     @torch.no_grad()
@@ -111,10 +100,10 @@ class HFEngine(StockEngine):
     def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
         """In one batch whose rows come and go (continuous.py); in rounds where shapes must not change."""
         if self.static or not self._is_served(self.model.config.max_position_embeddings):
-            converse_in_rounds(self, dialogues, sampling)
-            return
-        with evaluating(self.model):
-            ContinuousBatch(self, sampling, self.batch).play(dialogues)
+            super().converse(dialogues, sampling)
+        else:
+            with evaluating(self.model):
+                ContinuousBatch(self, sampling, self.batch).play(dialogues)
 
     def _is_served(self, length: int) -> bool:
         """Whether attention over so many tokens is a matter of masks."""
@@ -134,18 +123,16 @@ class HFEngine(StockEngine):
         return Row(list(prompt), uniforms(seed, limit), session, kept, shared)
 
     def _count_fitting(self, rows: list[Row], sampling: Sampling) -> int:
-        if not self.limit:
-            return min(self.batch, len(rows))
-        count, longest = 1, len(rows[0].prompt)
-        while count < min(self.batch, len(rows)):
-            longest = max(longest, len(rows[count].prompt))
-            batch, columns = count + 1, longest + sampling.max_tokens
+        """How many of the first rows make a batch; one is sampled whatever it takes."""
+        longest = 0
+        for count, row in enumerate(rows[: self.batch], 1):
+            longest = max(longest, len(row.prompt))
+            batch, columns = count, longest + sampling.max_tokens
             if self.static:
-                batch, columns = padded_rows(batch), padded_columns(columns)
-            if batch * columns * self.token_bytes() > self.limit // 2:
-                break
-            count += 1
-        return count
+                batch, columns = static_shape(batch, columns)
+            if self.limit and count > 1 and batch * columns * self.token_bytes() > self.limit // 2:
+                return count - 1
+        return min(self.batch, len(rows))
 
     def token_bytes(self) -> int:
         config: Any = self.model.config
@@ -172,9 +159,8 @@ class HFEngine(StockEngine):
         first = [(row.kept, row.start, row.shared) for row in rows]
         make = None
         if self.static:
-            most = padded_columns(longest + tokens)
-            self.steps.reserve(padded_rows(len(rows)), most, self.model)
-            make = self.steps.arena.maker(*_static_shape(len(rows), longest))
+            self.steps.reserve(*static_shape(len(rows), longest + tokens), self.model)
+            make = self.steps.arena.maker(*static_shape(len(rows), longest + 1))
         cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first, make)
         lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
         self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
@@ -194,12 +180,12 @@ class HFEngine(StockEngine):
                 break
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
-                self.keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                self.keep(rows, cache, going)
                 chosen = torch.tensor(going, device=draws_BM.device)
                 cache.batch_select_indices(chosen)
                 rows, draws_BM, chosen_B = [rows[k] for k in going], draws_BM[chosen], chosen_B[chosen]
             logits_BV = self._forward(chosen_B[:, None], rows, cache)
-        self.keep(list(enumerate(rows)), cache)
+        self.keep(rows, cache)
 
     def _decode_static(
         self, rows: list[Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, prefilled: BatchCache
@@ -210,11 +196,11 @@ class HFEngine(StockEngine):
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.end_ids)
         done, used, step = 1, prefilled.get_seq_length(), None  # tokens sampled, columns in use
-        shape = _static_shape(len(rows), used)  # of what stands in the arena
+        shape = static_shape(len(rows), used + 1)  # of what stands in the arena
         while done < sampling.max_tokens and (going := [k for k, row in enumerate(rows) if row.stop is None]):
-            needed = padded_rows(len(going)), shape[1] if used < shape[1] else padded_columns(used + 1)
+            needed = static_shape(len(going), used + 1)
             if needed != shape:
-                self.keep([(k, row) for k, row in enumerate(rows) if row.stop is not None], cache)
+                self.keep(rows, cache, going)
                 chosen = torch.tensor(going, device=device)
                 arena.move(chosen, used, shape, needed)
                 rows, draws_BM = [rows[k] for k in going], draws_BM[chosen]
@@ -229,7 +215,7 @@ class HFEngine(StockEngine):
             for row, tokens, logps in zip(rows, tokens_BK.tolist(), logps_BK.tolist(), strict=True):
                 row.add(tokens, logps, self.end_ids)
             done, used = done + count, used + count
-        self.keep(list(enumerate(rows)), cache)
+        self.keep(rows, cache)
 
     def _forward(self, ids_BQ: Tensor, rows: list[Row], cache: BatchCache) -> Tensor:
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
@@ -240,11 +226,6 @@ class HFEngine(StockEngine):
         mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
         places_BQ = (new - starts_B1).clamp_min(0)
         return self.logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
-
-    def _static_forward(
-        self, tokens_B1: Tensor, seen_BC: Tensor, places_B1: Tensor, cache: RowCache
-    ) -> Tensor:
-        return self.logits(tokens_B1, seen_BC[:, None, None], places_B1, cache)
 
     def logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
         """[B, V] behind the last token of every row."""
@@ -259,15 +240,12 @@ class HFEngine(StockEngine):
         output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places_BQ, **extra)
         return output.logits[:, -1]
 
-    def keep(self, rows: list[tuple[int, Row]], cache: RowCache) -> None:
-        for place, row in rows:
-            if self.limit and row.session and row.session.more:
+    def keep(self, rows: list[Row], cache: RowCache, going: Sequence[int] = ()) -> None:
+        """Keys and values of the rows that have ended (all but those `going` on), for the next turn."""
+        for place, row in enumerate(rows):
+            if self.limit and row.session and row.session.more and place not in going:
                 # The last token was sampled but never went through the model.
                 self.kept[row.session.name] = cache.take(place, row.start, [*row.prompt, *row.ids[:-1]])
         total = sum(kept.size for kept in self.kept.values())
         while total > self.limit // 2 and self.kept:
             total -= self.kept.pop(next(iter(self.kept))).size
-
-
-def _static_shape(rows: int, used: int) -> tuple[int, int]:
-    return padded_rows(rows), padded_columns(used + 1)

@@ -100,11 +100,11 @@ class Client:
         text = content.decode("utf-8", "replace").strip()
         if 200 <= status < 300:
             return _decode(text)
+        if 300 <= status < 400:
+            raise Rejected(status, self.shown(f"redirects to {headers.get('Location')}"))
         reason = self.shown(_refusal(text) or httpx.codes.get_reason_phrase(status))
         if status >= 500 or status in (408, 409, 425, 429):
             raise Unreachable(f"{url}: {status}: {reason}", status, _seconds(headers.get("Retry-After")))
-        if 300 <= status < 400:
-            reason = self.shown(f"redirects to {headers.get('Location')}")
         raise Rejected(status, reason)
 
     def shown(self, answer: object, limit: int = EXPLANATION) -> str:
@@ -212,7 +212,6 @@ def _seconds(value: Any) -> float | None:
     """The seconds of a Retry-After header, which may hold a date; None if it makes no sense."""
     with suppress(TypeError, ValueError):
         return max(0.0, float(value))
-    try:
+    with suppress(TypeError, ValueError):
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return None
+    return None

@@ -1,5 +1,5 @@
 """Keys and values of a batch while it is sampled (right-aligned, one buffer a layer), and of single
-conversations between turns. A `BatchCache` grows; a `StaticCache` has the same shapes at every token, as a
+conversations between turns. A `BatchCache` grows; an arena's cache has the same shapes at every token, as a
 CUDA graph needs them. Shapes: B rows, H key/value heads, C columns, D head width.
 """
 
@@ -101,10 +101,8 @@ class BatchCache(RowCache):
         for number in range(layers if filled else 0):
             like = filled[0][1].layers[number]
             _, heads, _, width = like.shape
-            if make:
-                first = make(number, like, len(rows), heads, width)
-            else:
-                first = like.new_zeros(2, len(rows), heads, columns + room, width)
+            shape = (2, len(rows), heads, columns + room, width)
+            first = make(number, like, len(rows), heads, width) if make else like.new_zeros(shape)
             for row, kept, start, count in filled:
                 first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
             firsts[number] = first
@@ -112,20 +110,20 @@ class BatchCache(RowCache):
 
 
 class Arena:
-    """Memory for keys and values that outlives a batch, one piece a layer. Batches of any shape take turns in
-    it, so that a graph captured for one of these shapes finds its keys and values where they were.
+    """Memory for keys and values that outlives a batch, one piece a layer, so that a graph captured for a
+    shape finds them where they were. Batches of any shape take turns in it.
     """
 
     def __init__(self) -> None:
         self.cells = 0  # rows times columns that fit
-        self._layers: dict[int, Tensor] = {}  # [2, cells, H, D], only as a shape
+        self.layers: dict[int, Tensor] = {}  # [2, cells, H, D], only as a shape
 
     def reserve(self, cells: int) -> bool:
         """Make room for so many tokens; whether that took new memory, and the old contents are gone."""
         if cells <= self.cells:
             return False
         self.cells = cells
-        self._layers.clear()
+        self.layers.clear()
         return True
 
     def maker(self, rows: int, columns: int) -> MakeBuffer:
@@ -133,28 +131,29 @@ class Arena:
         assert rows * columns <= self.cells
 
         def make(layer: int, like: Tensor, count: int, heads: int, width: int) -> Tensor:
-            if layer not in self._layers:
+            if layer not in self.layers:
                 # Never anything that is not a number: masked columns still take part, with weight 0.
-                self._layers[layer] = like.new_zeros(2, self.cells, heads, width)
+                self.layers[layer] = like.new_zeros(2, self.cells, heads, width)
             return self.view(layer, rows, columns)[:, :count]
 
         return make
 
     def view(self, layer: int, rows: int, columns: int) -> Tensor:
         """The layer's memory as [2, B, H, C, D]."""
-        _, _, heads, width = self._layers[layer].shape
-        flat = self._layers[layer].view(-1)[: 2 * rows * heads * columns * width]
+        _, _, heads, width = self.layers[layer].shape
+        flat = self.layers[layer].view(-1)[: 2 * rows * heads * columns * width]
         return flat.view(2, rows, heads, columns, width)
 
     def move(self, chosen: Tensor, used: int, old: tuple[int, int], new: tuple[int, int]) -> None:
         """From a shape (rows, columns) to another: the `chosen` rows, their first `used` columns."""
-        for layer in self._layers:
+        for layer in self.layers:
             moved = self.view(layer, *old)[:, chosen, :, :used]  # a copy: both shapes share memory
             self.view(layer, *new)[:, : len(chosen), :, :used] = moved
 
-    @property
-    def layers(self) -> int:
-        return len(self._layers)
+    def cache(self, rows: int, columns: int, column: Tensor) -> RowCache:
+        """All layers in that shape. `column` [1]: where the next keys and values are written."""
+        layers = [StaticLayer(self.view(k, rows, columns), column) for k in range(len(self.layers))]
+        return RowCache(layers=layers)
 
 
 class StaticLayer(DynamicLayer):
@@ -175,12 +174,3 @@ class StaticLayer(DynamicLayer):
         self.keys.index_copy_(2, self.column, key_states)
         self.values.index_copy_(2, self.column, value_states)
         return self.keys, self.values
-
-
-class StaticCache(RowCache):
-    """Keys and values in an arena. `column` [1]: where the next ones are written."""
-
-    def __init__(self, arena: Arena, rows: int, columns: int, column: Tensor) -> None:
-        super().__init__(
-            layers=[StaticLayer(arena.view(k, rows, columns), column) for k in range(arena.layers)]
-        )

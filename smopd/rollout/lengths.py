@@ -1,6 +1,4 @@
-"""Whether conversations fit into the model's context: what cannot is refused before anything is played, and
-what grows too long while it is played has its replies cut.
-"""
+"""Whether conversations fit into the model's context: what cannot is refused, what does not is cut."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -13,22 +11,17 @@ from smopd.data import Example
 from smopd.errors import UserError
 
 log = logging.getLogger("smopd")
-# Tokens that a template may add to a message. Text has at most one token a byte, so that whatever is short
-# enough in bytes need not be rendered.
-MARKUP = 64
+MARKUP = 64  # tokens that a template may add to a message
 
 
 def refuse_too_long(renderer: Renderer, examples: Sequence[Example], views: Sequence[View]) -> None:
-    """A UserError for examples with a turn that the model's context has no room to answer, even if every
-    reply before it were empty.
-    """
+    """A UserError for examples with a turn that leaves no room to answer, were every earlier reply empty."""
     limit = renderer.context_length
-    if not limit:
-        return
     too_long: dict[str, str] = {}
-    for view in views:
+    for view in views if limit else ():
         for example in examples:
             texts = (example.system, *_user_turns(example, view))
+            # Text has at most one token a byte: what is short enough in bytes need not be rendered.
             if example.id in too_long or sum(len(text.encode()) + 2 * MARKUP for text in texts) < limit:
                 continue
             for turn, tokens in enumerate(_measure_shortest(renderer, example, view), 1):

@@ -154,20 +154,17 @@ class ChatDriver:
     heard: Callable[[int], None] = lambda replies: None  # told of every reply, from any thread
 
     def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
-        """Every example told in one view, the model's own replies in the history."""
         played = [self.open(e, view, seed) for e in examples]
         with self._warn_of_unreadable(played):
             self.endpoint.each(lambda c, cancellation: self._converse(c, seed, cancellation), played)
         return played
 
     def open(self, example: Example, view: View, seed: Seed) -> Conversation:
-        """A conversation in which nothing was said yet, to be played turn by turn through `reply`."""
         return Conversation(example, view)
 
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
-        """What each user says next, and the reply to it. `last`: no further turn is expected."""
         todo = list(zip(played, users, seeds, last, strict=True))
         with self._warn_of_unreadable(played):
             self.endpoint.each(lambda turn, cancellation: self._turn(*turn, cancellation), todo)

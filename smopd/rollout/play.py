@@ -1,9 +1,7 @@
 """What a step plays, and what comes of it: plays, replies and rollouts as data.
 
-A method says with `Play` which conversations a step plays of each example. What one example gave in one step
-is a `Rollout`; a method's terms look at its replies one by one. Several rollouts of the same example have
-different sample numbers, which are part of every derived seed. A group is the rollouts of one drawn example:
-an example that a step draws twice is two prompts and makes two groups (`group_of`).
+Rollouts of the same example have different sample numbers, which are part of every derived seed. A group is
+the rollouts of one drawn example: one that a step draws twice makes two groups (`group_of`).
 """
 
 from collections import defaultdict
@@ -49,7 +47,6 @@ class Play:
             raise ValueError("there are references for the whole task only: Play('full', reference=True)")
 
     def turns_at(self, step: int) -> int | None:
-        """How many turns are played at most at this step; None: all of them."""
         if self.turns is None:
             return None
         with calling(self.turns, lambda: f"play '{self.view}', turns"):

@@ -1,6 +1,5 @@
 """Many requests over several servers: least busy first, bounded at each, silent servers set aside. Only
-`Unreachable` is tried again, elsewhere, with exponential backoff; any other error ends the call, and no
-thread outlives it.
+`Unreachable` is tried again; any other error ends the call, and no thread outlives it.
 """
 
 import logging
@@ -73,10 +72,8 @@ S = TypeVar("S", bound=Server)
 
 
 class Pool(Generic[S]):
-    """The servers. `pause` are the seconds after a first failure.
-
-    A server that was set aside is tried out once it has rested, and used again if that goes well: by `probe`,
-    which raises when it is not well, or else by a single request.
+    """The servers. `pause`: seconds after a first failure. One that was set aside is tried out once it has
+    rested: by `probe`, which raises when the server is not well, or else by a single request.
     """
 
     def __init__(
@@ -225,13 +222,8 @@ class Pool(Generic[S]):
     def _make_lost_error(self, why: str = "", tries: int = 0) -> EngineLost:
         urls = " or ".join(s.url for s in self.servers)
         count = f" in {tries} {'tries' if tries > 1 else 'try'}" if tries else ""
-        reasons = "\n  ".join(
-            dict.fromkeys(
-                [why] if why else [s.unavailable_reason for s in self.servers if s.unavailable_reason]
-            )
-        )
-        advice = (
-            "nothing is wrong with the run: see that the servers run, then the same command continues it; "
-            "for busy ones lower engine.concurrency or raise engine.timeout and engine.retries (--set)"
-        )
-        return EngineLost(f"no answer from {urls}{count}; the last words:\n  {reasons}\n{advice}")
+        reasons = [why] if why else [s.unavailable_reason for s in self.servers if s.unavailable_reason]
+        listed = "\n  ".join(dict.fromkeys(reasons))
+        advice = "nothing is wrong with the run: see that the servers run, then the same command continues it"
+        busy = "for busy ones lower engine.concurrency or raise engine.timeout and engine.retries (--set)"
+        return EngineLost(f"no answer from {urls}{count}; the last words:\n  {listed}\n{advice}; {busy}")

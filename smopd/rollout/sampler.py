@@ -1,6 +1,4 @@
-"""One token from a row of logits: temperature, top-k, top-p, then the token at which a uniform number falls.
-The numbers come from outside, one a token. Shapes: B rows, V vocabulary, K candidates.
-"""
+"""One token from a row of logits, drawn with a given uniform number. B rows, V vocabulary, K candidates."""
 
 import torch
 from torch import Tensor
@@ -9,7 +7,7 @@ from smopd.rollout.engine import Sampling
 from smopd.seeds import torch_generator
 
 
-def uniforms(seed: int, count: int) -> torch.Tensor:
+def uniforms(seed: int, count: int) -> Tensor:
     """The numbers that decide one reply, one a token."""
     return torch.rand(count, generator=torch_generator(seed), dtype=torch.float64)
 
@@ -31,7 +29,7 @@ def pick(logits_BV: Tensor, sampling: Sampling, uniforms_B: Tensor | None) -> tu
     return chosen_B1[:, 0], logp_B1[:, 0]
 
 
-def _candidates(logits_BV: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
+def _candidates(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Ids and probabilities (float64, not normalised) of what may be drawn, in vocabulary order."""
     scaled_BV = logits_BV / sampling.temperature
     size = scaled_BV.shape[-1]

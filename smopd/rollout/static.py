@@ -1,7 +1,6 @@
-"""Sampling one token for every row of a batch with shapes that never change: a fixed number of rows and of
-columns, and everything that moves on (the column, the tokens, the draws) in tensors. So the work of a token
-is the same list of launches every time: on CUDA it is captured once in a graph and replayed, and the host
-looks at the tokens only every few of them. On a CPU it runs as it is, which tests compare with hf.py.
+"""Sampling one token for every row of a batch with shapes that never change, and everything that moves on
+(the column, the tokens, the draws) in tensors. So a token is the same list of launches every time: on CUDA it
+is captured in a graph and replayed, and the host looks at the tokens only every few of them.
 
 Shapes: B rows (some of them only there to fill up), C columns, K tokens between two looks, V vocabulary.
 """
@@ -13,15 +12,16 @@ import torch
 from torch import Tensor
 
 from smopd.rollout.engine import Sampling
-from smopd.rollout.kv import Arena, StaticCache
+from smopd.rollout.kv import Arena, RowCache
 from smopd.rollout.sampler import pick
 
 log = logging.getLogger("smopd")
 
 LOOK = 8  # tokens sampled between two looks: a row that ended computes at most so many for nothing
 
-# Logits [B, V] of tokens [B, 1] that stand at the cache's column, in rows that begin at `starts` [B, 1].
-Forward = Callable[[Tensor, Tensor, Tensor, StaticCache], Tensor]
+# Logits [B, V] of tokens [B, 1] that stand at the cache's column, from what they see [B, 1, 1, C] and their
+# places in their rows [B, 1].
+Forward = Callable[[Tensor, Tensor, Tensor, RowCache], Tensor]
 Capture = Callable[["StaticStep"], Callable[[], None]]
 
 
@@ -34,7 +34,7 @@ class StaticStep:
         rows, columns = shape
         self.forward, self.sampling = forward, sampling
         self.column = torch.zeros(1, dtype=torch.long, device=device)  # of the tokens that go in next
-        self.cache = StaticCache(arena, rows, columns, self.column)
+        self.cache = arena.cache(rows, columns, self.column)
         self.columns_C = torch.arange(columns, device=device)
         self.starts_B1 = torch.zeros(rows, 1, dtype=torch.long, device=device)
         self.tokens_B1 = torch.zeros_like(self.starts_B1)
@@ -47,7 +47,8 @@ class StaticStep:
     def advance(self) -> None:
         """One token a row. Nothing in here may depend on a number that the host knows."""
         seen_BC = (self.columns_C >= self.starts_B1) & (self.columns_C <= self.column)
-        logits_BV = self.forward(self.tokens_B1, seen_BC, self.column - self.starts_B1, self.cache)
+        places_B1 = self.column - self.starts_B1
+        logits_BV = self.forward(self.tokens_B1, seen_BC[:, None, None], places_B1, self.cache)
         draws_B = self.draws_BK.index_select(1, self.look)[:, 0]
         chosen_B, logp_B = pick(logits_BV, self.sampling, draws_B)
         self.chosen_BK.index_copy_(1, self.look, chosen_B[:, None])
@@ -83,9 +84,7 @@ class StaticStep:
 
 
 class CudaGraphs:
-    """Captures steps in CUDA graphs that share one pool of memory: they are replayed one after the other, and
-    what a step leaves stands in tensors of its own.
-    """
+    """Captures steps in CUDA graphs that share one pool of memory: they are replayed one after the other."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()

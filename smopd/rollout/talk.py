@@ -16,8 +16,7 @@ Replies = dict[str, Turn]
 class Talk:
     """What was said so far, by model. A reply that is not finished, or fails, leaves no trace.
 
-    `example`: the task that is told, or an empty one; its system prompt is everybody's. Replies depend on the
-    seed and on what was said alone: those to a task are those of its evaluation.
+    `example`: the task that is told, or an empty one. Replies to a task are those of its evaluation.
     """
 
     def __init__(self, players: Mapping[str, Player], example: Example, seed: Seed, waiting: Waiting) -> None:

@@ -14,7 +14,7 @@ from smopd.models.loading import model_source
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
 from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
-from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, UnusableReply, max_rank
+from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
@@ -51,7 +51,7 @@ class VLLMServers(Engine):
         self._rank = max_rank(rank) if rank else 0
         self._client, self._replies = Client(settings.api_key_env), ReplyReader(end_ids, vocabulary)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
-        self._adapter: Adapter | None = None
+        self._adapter: Path | None = None
         self._store = AdapterStore(Path(settings.adapters or folder / "served"), folder)
         servers = [_Served(url) for url in dict.fromkeys(map(base_url, settings.servers))]
         self._pool = Pool(servers, settings.concurrency, settings.retries, pause, self._inspect)
@@ -96,7 +96,7 @@ class VLLMServers(Engine):
         self._store.close()
 
     def _complete(
-        self, server: _Served, adapter: Adapter | None, prompt: Sequence[int], seed: int, sampling: Sampling
+        self, server: _Served, adapter: Path | None, prompt: Sequence[int], seed: int, sampling: Sampling
     ) -> tuple[Sampled, int | None]:
         """A reply and its cached prompt tokens if known; the adapter is loaded first where it is missing."""
         fields = self._replies.fields(sampling, seed)
@@ -139,7 +139,7 @@ class VLLMServers(Engine):
         except UnusableReply as error:
             raise Unreachable(f"{server.url}: {error}") from None
 
-    def _load(self, server: _Served, adapter: Adapter) -> int:
+    def _load(self, server: _Served, adapter: Path) -> int:
         """Make the server know the adapter, then let go of the ones before. Returns its count of loads."""
         with server.loading:
             if server.loaded == adapter.name:
@@ -148,7 +148,7 @@ class VLLMServers(Engine):
                 raise Unreachable(server.unavailable_reason)
             server.held.add(adapter.name)
             epoch = server.epoch
-            where = {"lora_name": adapter.name, "lora_path": str(adapter.path)}
+            where = {"lora_name": adapter.name, "lora_path": str(adapter)}
             try:
                 self._call(server, "/v1/load_lora_adapter", where)
             except Rejected as error:

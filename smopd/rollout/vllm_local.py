@@ -22,7 +22,7 @@ from smopd.models.adapter_files import Tensors
 from smopd.models.adapters import StudentAdapter
 from smopd.models.loading import model_source
 from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
-from smopd.rollout.vllm_shared import Adapter, AdapterStore, ReplyReader, UnusableReply, max_rank
+from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.seeds import derive
 from smopd.settings import Settings
 
@@ -48,7 +48,7 @@ class VLLMEngine(Engine):
         self._replies = ReplyReader(end_ids, vocabulary)
         self._folder = TemporaryDirectory(prefix="smopd-vllm-")
         self._store = AdapterStore(Path(self._folder.name), Path(self._folder.name))
-        self._adapter: Adapter | None = None
+        self._adapter: Path | None = None
         self._request: Any = None
         self._swaps, self._asleep = 0, False
         settings: dict[str, Any] = {
@@ -125,7 +125,7 @@ class VLLMEngine(Engine):
             engine.remove_lora(self._request.lora_int_id)
         self._swaps += 1
         # Set before it is loaded: should that fail, nothing is sampled from the base by mistake.
-        self._request = self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new.path))
+        self._request = self._vllm.lora.request.LoRARequest(new.name, self._swaps, str(new))
         self._adapter = new
         try:
             engine.add_lora(self._request)
@@ -135,13 +135,13 @@ class VLLMEngine(Engine):
             raise RuntimeError("vLLM did not reset its prefix cache")
         self._store.drop(old)
 
-    def _write(self, version: int, save: SaveAdapter) -> Adapter:
+    def _write(self, version: int, save: SaveAdapter) -> Path:
         """The adapter's folder; a student's tensors go through memory where vLLM takes them."""
         if self._handed is None or not isinstance(save, StudentAdapter):
             return self._store.write(version, save)
         new = self._store.write(version, save.write_config)
         self._handed.clear()  # of what was never taken, because vLLM refused it
-        self._handed[str(new.path)] = save.tensors()
+        self._handed[str(new)] = save.tensors()
         return new
 
     def sleep(self) -> None:
@@ -229,8 +229,7 @@ def _preserve_random_state() -> Iterator[None]:
 
 def _tensors_by_folder(llm: Any) -> dict[str, Tensors] | None:
     """A dictionary that vLLM looks into before it reads an adapter's folder: its LoRA manager asks a class of
-    its own to read that, and a subclass in its place can take tensors from memory. None if that cannot be
-    done with this vLLM, and the engine writes files.
+    its own to read that, for which `_install` puts a subclass. None if this vLLM has no place for that.
     """
     handed: dict[str, Tensors] = {}
     try:
@@ -241,7 +240,7 @@ def _tensors_by_folder(llm: Any) -> dict[str, Tensors] | None:
 
 
 def _install(manager: Any, handed: dict[str, Tensors]) -> bool:
-    """Put the subclass into its place. False where its parts are not those of vLLM 0.32."""
+    """False where the manager's parts are not those of vLLM 0.32."""
     reader: Any = manager._lora_model_cls
     parameters = set(inspect.signature(reader.from_local_checkpoint).parameters)
     if parameters - OF_FOLDERS != set(inspect.signature(reader.from_lora_tensors).parameters) - {"tensors"}:

@@ -8,7 +8,6 @@ import shutil
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,8 @@ class ReplyReader:
     def read(self, ids: Sequence[int], logps: Sequence[float], finish: str | None, limit: int) -> Sampled:
         """UserError: the server ends replies where we do not."""
         if not 0 < len(ids) <= limit or len(logps) != len(ids):
-            raise UnusableReply(
-                f"{len(ids)} tokens and {len(logps)} log-probabilities for a limit of {limit}"
-            )
+            counts = f"{len(ids)} tokens and {len(logps)} log-probabilities"
+            raise UnusableReply(f"{counts} for a limit of {limit}")
         if strange := [i for i in ids if type(i) is not int or not 0 <= i < self.vocabulary]:
             raise UnusableReply(f"{one_line(repr(strange[0]), 40)} is no token id below {self.vocabulary}")
         if wrong := [p for p in logps if type(p) not in (int, float) or not LOWEST <= p <= ROUNDING]:
@@ -77,14 +75,6 @@ class ReplyReader:
         return Sampled(tuple(ids), Stop.END if ended else Stop.LENGTH, tuple(min(p, 0.0) for p in logps))
 
 
-@dataclass(frozen=True)
-class Adapter:
-    """One version of the adapter on disk. The name belongs to these weights and to no others, ever."""
-
-    name: str
-    path: Path
-
-
 class AdapterStore:
     """Adapter folders under a root that runs may share, named after run, process and a count."""
 
@@ -98,23 +88,21 @@ class AdapterStore:
         self._alive.add(self._prefix)
         self._count = 0
 
-    def write(self, version: int, save: SaveAdapter) -> Adapter:
-        """Save the adapter under a new name. A reader sees the whole folder or none."""
+    def write(self, version: int, save: SaveAdapter) -> Path:
+        """A new folder, seen whole or not at all, whose name belongs to these weights and no others, ever."""
         self._count += 1
-        name = f"{self._prefix}-{self._count}-v{version}"
-        final, partial = self.root / name, self.root / f"{name}.partial"
+        final = self.root / f"{self._prefix}-{self._count}-v{version}"
+        partial = final.with_name(f"{final.name}.partial")
         try:
             partial.mkdir(parents=True)
         except OSError as error:
             raise UserError(f"{self.root}: cannot write adapters here: {error.strerror}") from None
         save(partial)
-        partial.rename(final)
-        return Adapter(name, final)
+        return partial.rename(final)
 
-    def drop(self, adapter: Adapter | None) -> None:
-        """Delete a version that nothing will ask for again."""
+    def drop(self, adapter: Path | None) -> None:
         if adapter:
-            shutil.rmtree(adapter.path, ignore_errors=True)
+            shutil.rmtree(adapter, ignore_errors=True)
 
     def abandoned(self, name: str) -> bool:
         """Whether the name is of an earlier process of this run that has ended."""
@@ -131,7 +119,6 @@ class AdapterStore:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Delete everything this store wrote, and the root if that leaves it empty."""
         for path in self.root.glob(f"{self._prefix}-*"):
             shutil.rmtree(path, ignore_errors=True)
         self._alive.discard(self._prefix)

@@ -80,7 +80,7 @@ class RunFolder:
                 with self._explain_write_errors(self.path / layout.LOCK):
                     works = stack.enter_context(locked(self.path / layout.LOCK))
             except Held as other:
-                what = f"another process works on this run ({other.holder})"
+                what = f"another process works on this run ({other})"
                 advice = "wait for it, stop it, or choose another --out"
                 raise UserError(f"{self.path}: {what}; {advice}") from None
             if not works:

@@ -115,7 +115,7 @@ class StudyFolder:
             with locked(self.study_path / ".lock"):
                 yield
         except Held as other:
-            what = f"another process runs this study ({other.holder})"
+            what = f"another process runs this study ({other})"
             raise UserError(f"{self.study_path}: {what}; wait for it or stop it") from None
 
     def save_status(self, jobs: list[StudyJob]) -> None:

@@ -18,7 +18,6 @@ from smopd.rollout.engine import traits_of
 
 def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example]:
     """The training examples; a UserError for a setting, a file or a model with which the run cannot begin.
-
     `absent`: settings that name what is not on this machine, which a dry run passes over.
     """
     refuse_endpoint(config)

@@ -1,8 +1,6 @@
-"""Warnings of a run that goes wrong in silence, each with what to do about it: said once, at the step at
-which it is due, and kept in warnings.jsonl.
+"""Warnings of a run that goes wrong in silence, each with what to do about it: given once, when it is due.
 
-They look at rows of metrics and at evaluations alone, so a run that goes on says what one that was never
-stopped would have said.
+They look at rows of metrics and at evaluations alone, so a resumed run says what an undisturbed one would.
 """
 
 import logging
@@ -19,7 +17,6 @@ from smopd.errors import UserError
 from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
 from smopd.runs.writer import RunFolder
-from smopd.settings import Section
 from smopd.verify.verdict import FAILED, STATUSES
 
 log = logging.getLogger("smopd")
@@ -68,20 +65,15 @@ class Watched:
         return fmean(values[:WINDOW]), fmean(values[-WINDOW:])
 
 
-class Guards:
-    """The warnings of one run. `look` after every step and evaluation says what is due and was not said."""
-
-    def __init__(self, config: Config, plan: Plan, folder: RunFolder, examples: int = 0) -> None:
-        self.config, self.plan, self.folder, self.examples = config, plan, folder, examples
-        self.said = {row["cause"] for row in folder.warnings()}
-
-    def look(self, step: int) -> None:
-        rows, evaluations = self.folder.metrics(), self.folder.evaluations()
-        for cause, message in due(Watched(self.config, self.plan, rows, evaluations, self.examples)):
-            if cause not in self.said:
-                self.said.add(cause)
-                log.warning("step %d: %s", step, message)
-                self.folder.record_warning({"step": step, "cause": cause, "warning": message})
+def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, examples: int = 0) -> None:
+    """After a step or an evaluation: log what is due and was not given before, and keep it in the folder."""
+    known = {row["cause"] for row in folder.warnings()}
+    watched = Watched(config, plan, folder.metrics(), folder.evaluations(), examples)
+    for cause, message in due(watched):
+        if cause not in known:
+            known.add(cause)
+            log.warning("step %d: %s", step, message)
+            folder.record_warning({"step": step, "cause": cause, "warning": message})
 
 
 def due(watched: Watched) -> Iterator[Due]:
@@ -107,7 +99,7 @@ def _drops(cap: Cap) -> bool:
 def _suggest_uncapping(config: Config, term: str) -> str:
     """The settings with which the method's plan would leave the term's tokens their gradient."""
     helpful = []
-    for name, value in _remedies(config, "clipped").items():
+    for name, value in config.objective.remedies.get("clipped", {}).items():
         section = config.objective.model_copy(update={name: value})
         try:
             plan = plan_of(config.model_copy(update={"objective": section}))
@@ -115,15 +107,8 @@ def _suggest_uncapping(config: Config, term: str) -> str:
             continue
         if any(t.name == term and not _drops(t.cap) for t in plan.scored):
             helpful.append(f"objective.{name}={value}")
-    if helpful:
-        return f"--set {', or '.join(helpful)}"
-    return "give the term another cap in its method's file, such as scale, which keeps the direction"
-
-
-def _remedies(config: Config, cause: str) -> dict[str, Any]:
-    """Settings of the run's method that help, with the values that do, as the method declares them."""
-    section: Section = config.objective
-    return section.remedies.get(cause, {})
+    other = "give the term another cap in its method's file, such as scale, which keeps the direction"
+    return f"--set {', or '.join(helpful)}" if helpful else other
 
 
 def _check_rewards(watched: Watched) -> Iterator[Due]:
@@ -215,7 +200,7 @@ def _check_staleness(watched: Watched) -> Iterator[Due]:
 
 
 def _check_full(watched: Watched) -> Iterator[Due]:
-    helpful = [f"objective.{name}" for name in _remedies(watched.config, "FULL")]
+    helpful = [f"objective.{name}" for name in watched.config.objective.remedies.get("FULL", {})]
     way = f"give the whole task more weight ({', '.join(helpful)}), " if helpful else ""
     way += "lower optim.lr, or take an earlier checkpoint"
     values = [row["value"] for row in watched.evaluations if row["metric"] == "full"]

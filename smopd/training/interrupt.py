@@ -38,8 +38,8 @@ class Interrupt:
 
     @contextmanager
     def protect(self, stopping: bool = False) -> Iterator[None]:
-        """Inside, a signal waits for the end of the block; while `stopping`, a further one changes nothing.
-        A terminal that closes often sends two.
+        """Inside, a signal waits for the end of the block. While `stopping`, a further one changes nothing: a
+        terminal that closes often sends two.
         """
         self._depth += 1
         try:

@@ -1,8 +1,7 @@
 """The training loop: play, verify, score, update. It runs any method, because a method is a plan.
 
-Every random choice is derived from (seed, purpose, step, example, sample, turn), so a run that was stopped
-and started again repeats the uninterrupted one, on any number of processes: each takes a share of a step's
-rollouts, and what they compute is added up.
+Every random choice is derived from (seed, purpose, step, example, sample, turn): a resumed run repeats the
+uninterrupted one, on any number of processes. Each takes a share of a step's rollouts; the sums are the same.
 """
 
 import logging
@@ -25,12 +24,10 @@ from smopd.data.trial import refuse_failing_verifiers
 from smopd.errors import EngineLost, UserError
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import StudentAdapter, adapter_parameters, attach, merged, update_teacher
-from smopd.objective.loss import RolloutLoss
-from smopd.objective.plan import Plan
-from smopd.objective.tokens import Moment
+from smopd.objective import Moment, Plan, RolloutLoss
+from smopd.rollout import Peers, Rollout
 from smopd.rollout.assembly import refuse_processes, training_driver
 from smopd.rollout.lengths import refuse_too_long
-from smopd.rollout.play import Peers, Rollout
 from smopd.runs.tokens import teacher_contexts, token_columns
 from smopd.runs.writer import RunFolder
 from smopd.scoring.passes import check_head
@@ -39,7 +36,7 @@ from smopd.settings import OptimSettings
 from smopd.training import sharding
 from smopd.training.ahead import Ahead, NextBlock
 from smopd.training.check import check_training
-from smopd.training.guards import Guards
+from smopd.training.guards import give_warnings
 from smopd.training.hooks import Hooks
 from smopd.training.interrupt import Stopped, interruptible
 from smopd.training.metrics import step_metrics
@@ -48,7 +45,6 @@ from smopd.training.no_gradient import explain
 from smopd.training.player import StepPlayer
 from smopd.training.processes import Processes
 from smopd.training.step_scoring import StepScorer
-from smopd.training.turn_accuracy import TurnAccuracy
 
 log = logging.getLogger("smopd")
 Report = Callable[[dict[str, Any]], None]
@@ -76,11 +72,9 @@ class Trainer:
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
         for parameter in adapter_parameters(self.model):
             parameter.data = parameter.data.to(device)
-        self.scorer = StepScorer(
-            self.model, self.renderer, self.plan, config.train, self.processes, self.sharded
-        )
-        self.student = self.scorer.student
-        optim = config.optim
+        scored = self.model, self.renderer, self.plan
+        self.scorer = StepScorer(*scored, config.train, self.processes, self.sharded)
+        self.student, optim = self.scorer.student, config.optim
         self.optimizer = torch.optim.AdamW(
             self.student, optim.lr, (optim.beta1, optim.beta2), optim.eps, optim.weight_decay
         )
@@ -104,8 +98,6 @@ class Trainer:
             folder.cut_metrics(self.step)
         self.processes.barrier()
         self.monitor = Monitor(config, folder, self.driver, self.processes, self.sampling)
-        self.turn_accuracy = TurnAccuracy(config, self.plan, self.model, self.driver, self.processes)
-        self.guards = Guards(config, self.plan, folder, len(self.monitor.examples))
 
     def _begin(self) -> Path | None:
         self.folder.begin()
@@ -160,7 +152,7 @@ class Trainer:
     def _warn(self) -> None:
         """Say what the last steps give reason to; at a start, what a kill kept from being said."""
         if self.processes.first:
-            self.guards.look(self.step)
+            give_warnings(self.config, self.plan, self.folder, self.step, len(self.monitor.examples))
 
     def save(self) -> None:
         if self.processes.first:
@@ -182,13 +174,9 @@ class Trainer:
         row = {
             "step": step,
             **step_metrics(all_rollouts, losses, self.plan, moment),
-            **self.turn_accuracy.measure(all_rollouts, step),
+            **self.player.turn_accuracy(all_rollouts, self.model, step),
             "rollout/reused": reused,
-            **(
-                {"rollout/stale": stale}
-                if self.config.rollout.ahead > 1 or self.config.rollout.overlap
-                else {}
-            ),
+            **({"rollout/stale": stale} if self.ahead.plays_ahead else {}),
             **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }
         self._warn_of_gap(row)

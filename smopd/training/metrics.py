@@ -6,12 +6,9 @@ from typing import Any
 
 import torch
 
-from smopd.objective.loss import RolloutLoss, TermLoss
-from smopd.objective.plan import Plan
-from smopd.objective.tokens import Moment
-from smopd.objective.turns import uniform
-from smopd.rollout.play import Reply, Rollout
-from smopd.scoring.stats import TokenStats
+from smopd.objective import Moment, Plan, RolloutLoss, TermLoss, uniform
+from smopd.rollout import Reply, Rollout
+from smopd.scoring import TokenStats
 from smopd.verify.verdict import STATUSES
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from smopd.objective.loss import RolloutLoss, decide, key_of
-from smopd.objective.plan import Plan, Term, part_name
+from smopd.objective import Moment, Plan, RolloutLoss, Term, Tokens, decide
+from smopd.objective.loss import key_of
+from smopd.objective.plan import part_name
 from smopd.objective.scoring_requests import scoring_requests
-from smopd.objective.tokens import Moment, Tokens
-from smopd.rollout.play import Peers, Reply, Rollout
-from smopd.scoring.stats import TokenStats
+from smopd.rollout import Peers, Reply, Rollout
+from smopd.scoring import TokenStats
 from smopd.training.player import grade_groups
 
 Scored = list[tuple[Reply, TokenStats]]  # the replies of one term
@@ -19,8 +19,8 @@ def explain(
 ) -> tuple[str, bool]:
     """The cause, and whether more such steps should stop the run. `finite`: loss and gradient are.
 
-    They should not where other verdicts would have given the step a gradient (groups that are all right or
-    all wrong, no right answer to learn from), nor where conversations are cut short and longer ones follow.
+    They should not where other verdicts would have given a gradient (as in groups that are all right or all
+    wrong), nor where conversations are cut short and longer ones follow.
     """
     not_finite = {term.name: _describe_not_finite(losses, term, finite) for term in plan.scored}
     if any(not_finite.values()):
@@ -31,19 +31,14 @@ def explain(
     moving = _find_moving(rollouts, scored, plan, moment)
     missing = {t.name: _explain_missing(rollouts, scored[t.name], t, plan, moment) for t in plan.scored}
     for name in moving:
-        if any(loss.terms[name].turn_weights.any() for loss in losses):
-            missing[name] = (
-                f"student and teacher agree on all {_count_kept(scored[name])} tokens that it keeps"
-            )
-        else:
-            missing[name] = "its turn weight is 0 for every reply"
+        weighted = any(loss.terms[name].turn_weights.any() for loss in losses)
+        agree = f"student and teacher agree on all {_count_kept(scored[name])} tokens that it keeps"
+        missing[name] = agree if weighted else "its turn weight is 0 for every reply"
     cause = _format_causes(missing)
     if moving and any(play.turns for play in plan.plays):
         return cause, False
-    judged = any(
-        _find_moving(_set_verdicts(rollouts, plan, k), scored, plan, moment) - moving for k in (0, 1)
-    )
-    return cause, not judged
+    others = [_set_verdicts(rollouts, plan, right) for right in (0, 1)]
+    return cause, not any(_find_moving(other, scored, plan, moment) - moving for other in others)
 
 
 def _format_causes(causes: dict[str, str]) -> str:
@@ -61,9 +56,8 @@ def _count_kept(scored: Scored) -> int:
 def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
     """What of a term is no number; unless the sum is finite, infinity counts too (a cap makes it finite)."""
     for name, what in (("divergence", "loss"), ("weight", f"token weight ({part_name(term.tokens)})")):
-        columns = [
-            column for _, s in _collect_scored(losses, term) if (column := getattr(s, name)) is not None
-        ]
+        columns = [getattr(stats, name) for _, stats in _collect_scored(losses, term)]
+        columns = [column for column in columns if column is not None]
         if bad := sum(int((c.isnan() if finite else ~c.isfinite()).sum()) for c in columns):
             return f"the {what} is not finite on {bad} of {sum(map(len, columns))} tokens"
     whole = all(loss.terms[term.name].value.isfinite() for loss in losses)
@@ -100,9 +94,8 @@ def _find_moving(
     for term in plan.scored:
         tokens = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
         replies_now = sum(len(numbers) for (_, name), numbers in wanted.items() if name == term.name)
-        if replies_now > len(tokens) or any(
-            d.has_gradient.any() for d in (decide(term, tokens) if tokens else ())
-        ):
+        decisions = decide(term, tokens) if tokens else []
+        if replies_now > len(tokens) or any(decision.has_gradient.any() for decision in decisions):
             moving.add(term.name)
     return moving
 

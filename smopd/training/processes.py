@@ -1,5 +1,5 @@
-"""The processes of a run: the share of each, collective operations, and which of them writes files.
-`torchrun` or `accelerate launch` starts them; without a launcher a collective returns what it was given.
+"""The processes of a run, as `torchrun` or `accelerate launch` starts them: shares and collective operations.
+Without a launcher a collective returns what it was given.
 """
 
 import atexit
@@ -59,11 +59,7 @@ class Processes:
 
     def broadcast(self, value: T) -> T:
         """The first process's value, on every process. Collective."""
-        if self.world_size == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+        return self.on_first(lambda: value)
 
     def on_first(self, work: Callable[[], T]) -> T:
         """The result of `work`, which the first process does, on every process. What it raises is raised on

@@ -1,11 +1,13 @@
-"""A whole run: train it, or continue it; and the quickstart, which measures before and after."""
+"""A whole run: train it, or continue it; the quickstart, which measures before and after; its base."""
 
+import json
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-from smopd.config import Config
+from smopd.config import Config, load_config
 from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
@@ -15,12 +17,14 @@ from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.choice import resolve_engine
 from smopd.runs.evaluate import evaluate_side
 from smopd.runs.evaluations import BASE, TRAINED, evaluation_folder
+from smopd.runs.export import export
 from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.check import check_training
 from smopd.training.hooks import Hooks
 
 log = logging.getLogger("smopd")
+BASE_RECIPE = "smollm2-base"
 LOGGED = 10  # examples of the quickstart, in every view before and after, whose tokens are kept
 Note = Callable[[dict[str, Any]], str]  # a few words on a step's metrics
 
@@ -60,7 +64,10 @@ def quickstart_run(
     """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
     check_training(config)
     examples = prepared_examples(config, "eval")
-    config = _log_some_tokens(resolve_engine(config))
+    config = resolve_engine(config)
+    if not config.eval.save_tokens and config.engine.kind == "hf":  # so that the pages can show tokens
+        logged = {"save_tokens": True, "save_tokens_limit": LOGGED}
+        config = config.model_copy(update={"eval": config.eval.model_copy(update=logged)})
     run = folder.path
     base, trained = (evaluation_folder(run, side) for side in (BASE, TRAINED))
     with folder.lock():
@@ -74,9 +81,30 @@ def quickstart_run(
     return {"base": before, "trained": after}
 
 
-def _log_some_tokens(config: Config) -> Config:
-    """With a token log of the first evaluated examples, so that the pages can show tokens."""
-    if config.eval.save_tokens or config.engine.kind != "hf":
-        return config
-    logged = {"save_tokens": True, "save_tokens_limit": LOGGED}
-    return config.model_copy(update={"eval": config.eval.model_copy(update=logged)})
+def build_base(
+    out: Path, overrides: list[str], track: Track = quiet, note: Note = lambda row: ""
+) -> dict[str, Any]:
+    """A base that gets lost by itself: SmolLM2, fine-tuned on tasks told at once and on nothing else.
+
+    Makes what is missing of OUT/stock (SmolLM2 as it is, a plain model folder), OUT/run (the fine-tuning, an
+    ordinary run) and OUT/model (stock with the run's adapter folded in), each whole; where they are.
+    """
+    parts = {name: str(out / name) for name in ("stock", "run", "model")}
+    config = load_config(BASE_RECIPE, [f"model.path={json.dumps(parts['stock'])}", *overrides])
+    folder = RunFolder(out / "run", config)  # refuses other settings than those it was begun with
+    if (out / "model" / "config.json").exists():
+        return parts
+    from smopd.models.smollm2 import write_plain
+
+    write_plain(out / "stock", track)
+    train_run(config, folder, track, note)
+    with track("folding the adapter into the base"):
+        export(out / "run", out / "model")
+    return parts
+
+
+def find_or_build_base(config: Config, track: Track = quiet, note: Note = lambda row: "") -> None:
+    """The model that a config trains: built where it is the one `build_base` makes and is not there yet."""
+    model = Path(config.model.path)
+    if model.name == "model" and not (model / "config.json").exists():
+        build_base(model.parent, [], track, note)

@@ -1,8 +1,7 @@
 """From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan.
 
 One call scores a micro-batch of rollouts. A loss depends on its own rollout only (and, for terms that look at
-the whole step, on what a survey of it decided before), so the batch may be cut anywhere. Nothing here knows a
-method.
+the whole step, on what a survey of it decided before), so the batch may be cut anywhere.
 """
 
 from collections import defaultdict
@@ -17,32 +16,26 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.errors import UserError
 from smopd.models.adapters import teacher_weights
-from smopd.objective.loss import RolloutLoss, StepStatistics, TermLoss, decide, key_of, pool_of, term_loss
-from smopd.objective.plan import Context, Plan, Term
+from smopd.objective import Moment, Plan, RolloutLoss, Term, TermLoss, Tokens, decide, term_loss
+from smopd.objective.loss import StepStatistics, key_of, pool_of
+from smopd.objective.plan import Context
 from smopd.objective.scoring_requests import ScoringRequest, scoring_requests
-from smopd.objective.tokens import Moment, Tokens
 from smopd.plugins import calling
-from smopd.rollout.play import Peers, Reply, Rollout
-from smopd.scoring import kernel, passes, plain
-from smopd.scoring.losses import RowLoss
+from smopd.rollout import Peers, Reply, Rollout
+from smopd.scoring import Decision, RowLoss, TokenStats, kernel, passes, plain
 from smopd.scoring.passes import body_and_head
 from smopd.scoring.plain import Scored, cap_of
 from smopd.scoring.profile import sampled_logps
-from smopd.scoring.stats import Decision, TokenStats
 
 
 @dataclass(frozen=True)
 class ScoringPath:
-    """How hidden states and statistics are computed; the result does not depend on it.
-
-    `head` makes the head's weight whole; `always` makes the passes even where there is no reply, as sharded
-    weights want it.
-    """
+    """How hidden states and statistics are computed; the result does not depend on it."""
 
     reply_hidden: Callable[..., torch.Tensor]
     token_stats: Callable[..., list[TokenStats]]
-    head: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight
-    always: bool = False
+    head: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight  # makes the head's weight whole
+    always: bool = False  # makes the passes even where there is no reply, as sharded weights want it
 
 
 FAST = ScoringPath(passes.reply_hidden, kernel.token_stats)
@@ -61,10 +54,9 @@ def score(
     decided: StepStatistics | None = None,
     alternatives: int = 0,
 ) -> list[RolloutLoss]:
-    """The loss of each rollout of a micro-batch, with gradient to the student.
-
-    `peers` are all rollouts of the step (default: these). `decided` holds what terms that look at all of them
-    weigh tokens with and are divided by. `alternatives`: likeliest tokens of each model in the statistics.
+    """The loss of each rollout of a micro-batch, with gradient to the student. `peers`: all of the step's
+    (default: these); `decided`: what terms that look at all of them weigh tokens with and are divided by;
+    `alternatives`: likeliest tokens of each model in the statistics.
     """
     body, weight = body_and_head(model)
     head = path.head(weight)

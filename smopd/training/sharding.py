@@ -1,6 +1,5 @@
-"""Frozen weights sharded over the processes (FSDP2), adapters whole. Every pass is collective, so all
-processes must make the same number of passes: `Aligned` adds empty ones. The hf engine samples with whole
-weights.
+"""Frozen weights sharded over the processes (FSDP2), adapters whole. Every pass is collective, so all must
+make the same number of passes: `Aligned` adds empty ones. The hf engine samples with whole weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,10 +42,8 @@ def shard(model: PeftModel) -> None:
 
 
 class TiedHead(torch.nn.Linear):
-    """A head without a weight of its own: it reads the embedding's, which is split among the processes.
-
-    fully_shard knows the embedding, which is part of the body, but not the head beside the body: that would
-    keep the whole weight in every process, outside of what is gathered, freed and moved.
+    """A head that reads the embedding's weight. fully_shard knows the embedding, a part of the body, but not
+    the head beside it: that would keep the whole weight in every process, never freed or moved.
     """
 
     def __init__(self, embedding: torch.nn.Embedding) -> None:
@@ -89,13 +86,12 @@ class Aligned:
             hidden = passes.reply_hidden(body, chosen, device, budget)
             states.update(zip(row, hidden.split([len(reply) for _, reply in chosen]), strict=True))
         width: Any = body.config.hidden_size  # type: ignore[union-attr]
-        empty = torch.zeros(0, width, device=device)
         for _ in range(missing):
             output: Any = body(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), use_cache=False)
             if torch.is_grad_enabled():
                 extra = 0.0 * output.last_hidden_state.sum().float()
                 self._anchor = extra if self._anchor is None else self._anchor + extra
-        return torch.cat([states[k] for k in sorted(states)] or [empty])
+        return torch.cat([states[k] for k in sorted(states)] or [torch.zeros(0, width, device=device)])
 
     def anchored(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss with the empty passes since the last call."""

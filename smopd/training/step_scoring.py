@@ -1,12 +1,12 @@
 """Scoring a step: from the rollouts of all processes to their losses, with the gradient in `grad`.
 
-What must be known of the whole step is found in a pre-pass; then micro-batch by micro-batch is scored and
-differentiated, with less at a time where memory runs out. The update does not depend on how the step is cut.
+Where memory runs out, less is scored at a time: the update does not depend on how the step is cut.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,11 +16,10 @@ from smopd.chat import Renderer
 from smopd.devices import free_cache
 from smopd.errors import UserError, is_out_of_memory
 from smopd.models.adapters import student_parameters
-from smopd.objective.loss import RolloutLoss, StepStatistics, step_statistics
-from smopd.objective.plan import Plan
+from smopd.objective import Moment, Plan, RolloutLoss
+from smopd.objective.loss import StepStatistics, step_statistics
 from smopd.objective.scoring_requests import token_counts
-from smopd.objective.tokens import Moment
-from smopd.rollout.play import Peers, Rollout
+from smopd.rollout import Peers, Rollout
 from smopd.settings import TrainSettings
 from smopd.training import sharding
 from smopd.training.processes import Processes
@@ -67,10 +66,8 @@ class StepScorer:
     def score(
         self, all_rollouts: Sequence[Rollout], moment: Moment
     ) -> tuple[list[RolloutLoss], dict[str, float]]:
-        """Put the gradient of the rollouts' mean loss into `grad`; where a plan balances its terms, each
-        term's is scaled to the mean of their norms, so that a bounded loss is felt beside an unbounded one.
-
-        The loss of every rollout and, where terms are balanced, the norms by term. Collective.
+        """Put the gradient of the rollouts' mean loss into `grad`, terms balanced if the plan says so; the
+        loss of every rollout and, where terms are balanced, the norms by term. Collective.
         """
         losses, gradients = self.differentiate(all_rollouts, moment, self.plan.balance)
         total, norms = balance(gradients) if self.plan.balance else (gradients[TOTAL], {})
@@ -81,18 +78,15 @@ class StepScorer:
     def differentiate(
         self, all_rollouts: Sequence[Rollout], moment: Moment, by_term: bool = False
     ) -> tuple[list[RolloutLoss], Gradients]:
-        """The loss of every rollout, on the CPU and without graph, and the gradient of their mean, in all or
-        by term. Each process scores its share, and what they find is added up. Collective.
-        """
+        """Every rollout's loss, on the CPU, without graph; the gradient of their mean. Collective."""
         names = [term.name for term in self.plan.scored if by_term] or [TOTAL]
         gradients = {name: [torch.zeros_like(parameter) for parameter in self.student] for name in names}
         rollouts = self.processes.share(all_rollouts)
         step = _Step(Peers(all_rollouts, moment.draw, moment.done), moment, gradients)
         self.model.train()
         step.decided = self._look_ahead(rollouts, step)
-        local_losses = self._map_micro_batches(
-            rollouts, lambda part: self._backward_with_oom_retry(part, step)
-        )
+        backward = partial(self._backward_with_oom_retry, step=step)
+        local_losses = self._map_micro_batches(rollouts, backward)
         if self.aligned:
             sharding.reshard(self.model)
         self.processes.all_reduce([tensor for tensors in gradients.values() for tensor in tensors])
@@ -120,9 +114,8 @@ class StepScorer:
         with torch.no_grad():
             local_losses = self._map_micro_batches(rollouts, lambda part: self._score(part, step))
         all_losses = self.processes.gather(without_graph(local_losses))
-        surveyed = step_statistics(
-            [term for term in self.plan.scored if term.needs_whole_step], all_losses, step.moment
-        )
+        terms = [term for term in self.plan.scored if term.needs_whole_step]
+        surveyed = step_statistics(terms, all_losses, step.moment)
         return StepStatistics(surveyed.weights, {**surveyed.divisors, **divisors})
 
     def _score(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
@@ -169,11 +162,10 @@ class StepScorer:
     def _reduce_memory(self, reason: str) -> None:
         """Choose the next best way to score one rollout in less memory; an error where there is none left."""
         if self.aligned or (self.recomputes and self.row_tokens <= SMALLEST_ROW):
-            raise UserError(
-                f"out of memory in scoring with rows of {self.row_tokens} tokens: {reason}\n"
-                "set train.recompute=true, lower train.row_tokens or the token limits of [rollout], or use a "
-                "smaller model (smopd plan tells what fits)"
-            )
+            advice = "set train.recompute=true, lower train.row_tokens or the token limits of [rollout]"
+            other = "or use a smaller model (smopd plan tells what fits)"
+            where = f"out of memory in scoring with rows of {self.row_tokens} tokens: {reason}"
+            raise UserError(f"{where}\n{advice}, {other}")
         # All rows of a rollout stay in memory until backward: smaller ones alone would not help.
         if not self.recomputes:
             self._recompute()
@@ -190,7 +182,9 @@ class StepScorer:
 
 
 def balance(gradients: Gradients) -> tuple[list[torch.Tensor], dict[str, float]]:
-    """The sum of the terms' gradients, each scaled to the mean of their norms; and the norms."""
+    """The sum of the terms' gradients, each scaled to the mean of their norms, so that a bounded loss is felt
+    beside an unbounded one; and the norms.
+    """
     squares = [torch.stack([g.square().sum() for g in of_term]).sum() for of_term in gradients.values()]
     norms = dict(zip(gradients, torch.stack(squares).sqrt().tolist(), strict=True))
     significant = {name: norm for name, norm in norms.items() if norm > NOISE * max(norms.values())}

@@ -382,11 +382,11 @@ def test_an_evaluation_shows_itself_before_its_first_group_ends(smopd, monkeypat
     notes = []
     update = progress.Progress.update
 
-    def heard(self, done, note=""):
-        notes.append((self.what, done, note))
-        update(self, done, note)
+    def listen(bar, task, completed, note):
+        notes.append((bar.tasks[0].description, completed, note))
+        update(bar, task, completed=completed, note=note)
 
-    monkeypatch.setattr(progress.Progress, "update", heard)
+    monkeypatch.setattr(progress.Progress, "update", listen)
     code, _, err = smopd(
         "eval", "pocket", "--limit", "3", "--set", "eval.tokens=4", "--set", "eval.middle_tokens=4"
     )

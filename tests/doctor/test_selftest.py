@@ -5,6 +5,7 @@ import torch
 
 from smopd.doctor import selftest
 from smopd.doctor.facts import collect, scoring_choices
+from smopd.rollout.kv import StaticLayer
 from smopd.scoring import kernel
 
 CPU = torch.device("cpu")
@@ -29,8 +30,9 @@ def test_the_cpu_passes_by_far_and_a_wrong_device_does_not(monkeypatch):
     real = selftest.HFEngine
 
     class Wrong(real):
-        def _static_forward(self, tokens_B1, seen_BC, places_B1, cache):
-            return super()._static_forward(tokens_B1, seen_BC, places_B1 + 3, cache)
+        def _logits(self, ids_BQ, mask, places_BQ, cache):
+            shift = 3 if isinstance(cache.layers[0], StaticLayer) else 0
+            return super()._logits(ids_BQ, mask, places_BQ + shift, cache)
 
     monkeypatch.setattr(selftest, "HFEngine", Wrong)
     assert [check.passed for check in selftest.self_test(CPU)] == [False, False, False]

@@ -12,7 +12,7 @@ from smopd.data import load_examples
 from smopd.models.adapters import attach, merged
 from smopd.rollout import Driver, Sampling, Session, buffers, static
 from smopd.rollout.hf import HFEngine
-from smopd.rollout.kv import Arena, StaticCache
+from smopd.rollout.kv import Arena
 
 NUCLEUS = Sampling(temperature=1.0, max_tokens=40, top_p=0.95, top_k=20)
 SAMPLINGS = pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_prompts_at_the_borders_of_a_cache(pocket, prompts):
 
 def test_little_room_splits_a_padded_batch(pocket, prompts, monkeypatch):
     growing, fixed = engines(pocket, batch=11)
-    cells, sampling = buffers.padded_columns(max(map(len, prompts)) + 8) * 4, Sampling(1.0, 8)
+    cells, sampling = buffers.static_shape(1, max(map(len, prompts)) + 8)[1] * 4, Sampling(1.0, 8)
     fixed.limit = 2 * cells * fixed._token_bytes()
     widths, real = [], fixed._sample
     monkeypatch.setattr(fixed, "_sample", lambda rows, s: (widths.append(len(rows)), real(rows, s)))
@@ -163,7 +163,7 @@ def test_sleep_and_new_weights_give_the_memory_back(pocket, prompts):
         before = fixed.generate(prompts[:2], [0, 1], NUCLEUS, [Session("a"), Session("b")])
         assert fixed.steps.arena.cells
         end()
-        assert fixed.steps.arena.cells == fixed.steps.arena.layers == 0
+        assert fixed.steps.arena.cells == len(fixed.steps.arena.layers) == 0
         assert not fixed.kept
         assert fixed.generate(prompts[:2], [0, 1], NUCLEUS) == before
         end()
@@ -195,8 +195,8 @@ def test_the_growing_cache_is_the_default_on_a_cpu(pocket):
 
 
 def test_shapes_come_in_few_sizes():
-    assert [buffers.padded_rows(n) for n in (1, 2, 3, 4, 5, 64, 65)] == [1, 2, 4, 4, 8, 64, 128]
-    assert [buffers.padded_columns(n) for n in (1, 32, 33)] == [32, 32, 64]
+    assert [buffers.static_shape(n, 1)[0] for n in (1, 2, 3, 4, 5, 64, 65)] == [1, 2, 4, 4, 8, 64, 128]
+    assert [buffers.static_shape(1, n)[1] for n in (1, 32, 33)] == [32, 32, 64]
 
 
 def test_an_arena_keeps_rows_through_a_change_of_shape():
@@ -209,7 +209,7 @@ def test_an_arena_keeps_rows_through_a_change_of_shape():
     first.copy_(torch.randn(first.shape))
     expected = first[:, [0, 2], :, :3].clone()
     arena.move(torch.tensor([0, 2]), 3, (4, 4), (2, 6))
-    cache = StaticCache(arena, 2, 6, torch.tensor([3]))
+    cache = arena.cache(2, 6, torch.tensor([3]))
     kept = cache.take(1, 1, [7, 8])
     assert torch.equal(arena.view(0, 2, 6)[..., :3, :], expected)
     assert torch.equal(kept.layers[0], expected[:, 1, :, 1:3])

@@ -224,6 +224,6 @@ def test_an_adapter_is_seen_whole_or_not_at_all(tmp_path):
         (folder / "weights").write_text("x")
 
     adapter = store.write(1, save)
-    assert adapter.path.is_absolute()
+    assert adapter.is_absolute()
     assert adapter.name not in seen
     assert [path.name for path in tmp_path.iterdir()] == [adapter.name]

@@ -163,7 +163,7 @@ def test_a_swap_is_a_new_name_and_number_and_forgets_the_old(vllm):
     engine.generate([[5]], [3], Sampling(0.0, 8))
     engine.refresh(1, save)
     engine.generate([[5]], [3], Sampling(0.0, 8))
-    first = engine._adapter.path
+    first = engine._adapter
     engine.refresh(2, save)
     names = [call[1] for call in vllm.told if call[0] == "add"]
     assert [call[:1] + call[2:] if call[0] == "add" else call for call in vllm.told] == [
@@ -177,7 +177,7 @@ def test_a_swap_is_a_new_name_and_number_and_forgets_the_old(vllm):
     ]
     assert len(set(names)) == 2
     assert not first.exists()
-    folder = engine._adapter.path
+    folder = engine._adapter
     assert folder.exists()
     engine.close()
     engine.close()

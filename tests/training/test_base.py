@@ -76,7 +76,7 @@ def test_a_base_is_built_in_parts_that_go_on(smopd, stock):
 
 
 def test_the_quickstart_builds_the_base_it_needs_and_ends_in_a_page(smopd, stock, monkeypatch):
-    monkeypatch.setattr("smopd.training.base.RECIPE", _short_recipe(stock.parent))
+    monkeypatch.setattr("smopd.training.runs.BASE_RECIPE", _short_recipe(stock.parent))
     sets = set_words([*FEW, "data.eval=everyday@easy:eval:4", "rollout.middle_tokens=4", "eval.tokens=4",
                       "rollout.answer_tokens=4", "eval.middle_tokens=4"])  # fmt: skip
     code, out, err = smopd("quickstart", "--world", "everyday", "--json", *sets)

@@ -16,7 +16,7 @@ from smopd.objective import Plan, Term, every, hard, relative, scale, soft, whol
 from smopd.rollout.play import Play
 from smopd.runs.writer import RunFolder
 from smopd.scoring import reverse_kl
-from smopd.training.guards import Guards, Watched, due
+from smopd.training.guards import Watched, due, give_warnings
 from smopd.training.metrics import _loops
 from smopd.viewer.results import report_run
 
@@ -37,13 +37,12 @@ def warned(tmp_path, changes, config=CONFIG, steps=30, examples=50):
     """(step, cause) of every warning while rows come one by one: changes(step) is what is odd about each."""
     folder = RunFolder(tmp_path / "run", config)
     folder.begin()
-    watch = Guards(config, plan_of(config), folder, examples)
     for step in range(1, steps + 1):
         odd = changes(step)
         for metric, value in odd.pop("evaluations", {}).items():
             folder.record_evaluation(step, metric, value)
         folder.add_metrics(sound(step, **odd))
-        watch.look(step)
+        give_warnings(config, plan_of(config), folder, step, examples)
     return [(row["step"], row["cause"]) for row in folder.warnings()]
 
 
@@ -98,15 +97,14 @@ def test_a_run_that_goes_on_repeats_none_and_one_that_went_back_says_it_again(tm
     assert warned(tmp_path, odd, steps=10) == [(7, "clipped/answer")]
     folder = RunFolder(tmp_path / "run", CONFIG)
     folder.cut_metrics(8)
-    Guards(CONFIG, PLAN, folder).look(8)
+    give_warnings(CONFIG, PLAN, folder, 8)
     assert len(folder.warnings()) == 1
     folder.cut_metrics(6)  # the checkpoint it goes on from is older than the warning
     assert folder.warnings() == []
-    watch = Guards(CONFIG, PLAN, folder)
-    watch.look(6)
+    give_warnings(CONFIG, PLAN, folder, 6)
     assert folder.warnings() == []
     folder.add_metrics(sound(7, **odd(7)))
-    watch.look(7)
+    give_warnings(CONFIG, PLAN, folder, 7)
     assert [row["step"] for row in folder.warnings()] == [7]
 
 

@@ -32,7 +32,6 @@ from smopd.models.adapters import StudentAdapter, attach, student_parameters
 from smopd.rollout.engine import Sampling, Session, Stop
 from smopd.rollout.vllm_http import VLLMServers
 from smopd.rollout.vllm_local import VLLMEngine
-from smopd.rollout.vllm_shared import Adapter
 from smopd.seeds import derive
 from smopd.settings import LoraSettings
 
@@ -203,7 +202,7 @@ def test_a_student_is_handed_over_as_it_is_trained(engine):
         trained.sampled_these(PROMPTS, before)
         for name, p in student_parameters(trained.model).items():
             assert torch.equal(p, snapshot[name])  # vLLM scales the tensors that it is given
-        through_memory = not (engine._adapter.path / WEIGHTS).exists()
+        through_memory = not (engine._adapter / WEIGHTS).exists()
         assert through_memory == isinstance(engine, VLLMEngine)
 
 
@@ -237,10 +236,9 @@ def test_an_old_name_or_number_would_be_noticed(engine, first, second, monkeypat
             engine._swaps -= 1
             patch.setattr(engine._llm.llm_engine, "remove_lora", lambda number: None)
         else:
-            known, write = engine._adapter.name, engine._store.write
-            patch.setattr(
-                engine._store, "write", lambda version, save: Adapter(known, write(version, save).path)
-            )
+            known, write = engine._store.root / "again" / engine._adapter.name, engine._store.write
+            known.parent.mkdir()
+            patch.setattr(engine._store, "write", lambda version, save: write(version, save).rename(known))
             for server in engine._pool.servers:
                 server.loaded = ""
         engine.refresh(6, second.save)
