@@ -73,7 +73,7 @@ class HFEngine(StockEngine):
             sharded = any(isinstance(module, FSDPModule) for module in base.modules())
             static = base.device.type == "cuda" and not sharded
         self.static = static
-        self.steps = StaticSteps(self._logits, graphs)
+        self.steps = StaticSteps(self.logits, graphs)
         self._warned = False
 
     @torch.no_grad()
