@@ -15,7 +15,7 @@ from smopd.errors import UserError
 from smopd.formatting import one_line
 from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
-from smopd.rollout.http import Cancellation, Client, Rejected, Unreachable, base_url
+from smopd.rollout.http import Body, Cancellation, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server, side_by_side
 from smopd.seeds import derive
 from smopd.settings import EngineSettings
@@ -23,7 +23,6 @@ from smopd.settings import EngineSettings
 log = logging.getLogger("smopd")
 T = TypeVar("T")
 Messages = Sequence[Message]
-Body = dict[str, Any] | None
 Cancel = Cancellation | None
 
 SHOWN = 500  # characters of a server's words that go into a message
@@ -154,9 +153,16 @@ class ChatDriver:
     heard: Callable[[int], None] = lambda replies: None  # told of every reply, from any thread
 
     def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
+
+        def converse(conversation: Conversation, cancellation: Cancellation) -> None:
+            users = user_turns(conversation.example, view)
+            for turn, user in enumerate(users):
+                turn_seed = derive(*seed, view, conversation.example.id, turn)
+                self._turn(conversation, user, turn_seed, turn == len(users) - 1, cancellation)
+
         played = [self.open(e, view, seed) for e in examples]
         with self._warn_of_unreadable(played):
-            self.endpoint.each(lambda c, cancellation: self._converse(c, seed, cancellation), played)
+            self.endpoint.each(converse, played)
         return played
 
     def open(self, example: Example, view: View, seed: Seed) -> Conversation:
@@ -178,13 +184,6 @@ class ChatDriver:
         if empty:
             share = f"{empty} of {sum(len(c.turns) for c in conversations)} replies"
             log.warning("%s could not be read, after all tries, and count as empty", share)
-
-    def _converse(self, conversation: Conversation, seed: Seed, cancellation: Cancellation) -> None:
-        example, view = conversation.example, conversation.view
-        users = user_turns(example, view)
-        for turn, user in enumerate(users):
-            turn_seed = derive(*seed, view, example.id, turn)
-            self._turn(conversation, user, turn_seed, turn == len(users) - 1, cancellation)
 
     def _turn(
         self, played: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
