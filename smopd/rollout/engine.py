@@ -161,3 +161,19 @@ def send(dialogue: Dialogue, reply: Sampled | None) -> ReplyRequest | None:
         return dialogue.send(reply)
     except StopIteration:
         return None
+
+
+def generate_by_conversing(
+    engine: Engine, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+) -> list[Sampled]:
+    """Replies in the order of the prompts, each a dialogue of one turn."""
+    replies: dict[int, Sampled] = {}
+
+    def dialogue(i: int, session: Session) -> Dialogue:
+        reply = yield ReplyRequest(list(prompts[i]), seeds[i], sampling.max_tokens, session)
+        assert reply is not None
+        replies[i] = reply
+
+    named = sessions or [Session("", False)] * len(prompts)
+    engine.converse([dialogue(i, session) for i, session in enumerate(named)], sampling)
+    return [replies[i] for i in range(len(prompts))]

@@ -23,6 +23,9 @@ LONGEST_WAIT = 0.2  # seconds until a waiting thread sees that it was cancelled
 HOME = 4
 
 
+_thread = threading.local()
+
+
 def side_by_side(
     work: Callable[[T], R], items: Sequence[T], width: int, cancellation: Cancellation
 ) -> list[R]:
@@ -32,6 +35,7 @@ def side_by_side(
 
     def run(item: T) -> R:
         workers.add(threading.current_thread())
+        _thread.cancellation = cancellation
         if cancellation.is_set():
             raise Cancelled
         try:
@@ -84,8 +88,19 @@ class Pool(Generic[S]):
         self._report = log.warning if probe else log.debug  # without probes a server may often just be busy
         self.concurrency, self.retries, self.pause = concurrency, retries, pause
         self.width = concurrency * len(self.servers)  # requests that may be in flight together
-        self.cancellation, self._changed = Cancellation(), threading.Condition()
+        self._changed = threading.Condition()
+        self._calls: list[Cancellation] = []  # of those under way
         self._homes: dict[str, Server] = {}
+
+    @property
+    def cancellation(self) -> Cancellation:
+        """That of the call whose work this thread does."""
+        return getattr(_thread, "cancellation", None) or Cancellation()
+
+    def cancel(self) -> None:
+        """End every call that is under way, in other threads."""
+        for cancellation in tuple(self._calls):
+            cancellation.set()
 
     @property
     def usable(self) -> list[S]:
@@ -107,20 +122,16 @@ class Pool(Generic[S]):
             except Unreachable as error:
                 self.mark_unavailable(server, epoch, error)
 
-        self.cancellation = Cancellation()
-        side_by_side(run, self.usable, len(self.servers), self.cancellation)
+        side_by_side(run, self.usable, len(self.servers), Cancellation())
 
-    def map(
-        self, send: Callable[[S, int], T], keys: Sequence[int], sessions: Sequence[str] | None = None
-    ) -> list[T]:
-        """`send(server, index)` for every key, in order. A session prefers the server of its last request."""
-        names = sessions or [""] * len(keys)
-        cancellation = self.cancellation = Cancellation()
-
-        def ask(i: int) -> T:
-            return self.ask(lambda server: send(server, i), keys[i], cancellation, names[i])
-
-        return side_by_side(ask, range(len(keys)), self.width, cancellation)
+    def run(self, work: Callable[[T, Cancellation], R], items: Sequence[T]) -> list[R]:
+        """`work` on every item, as many at once as requests may be in flight; it asks with the cancellation."""
+        cancellation = Cancellation()
+        self._calls.append(cancellation)
+        try:
+            return side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
+        finally:
+            self._calls.remove(cancellation)
 
     def clear_affinity(self) -> None:
         self._homes.clear()

@@ -4,15 +4,29 @@ under a name that no other weights ever had, and an answer has to name it back.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
 from smopd.errors import UserError
 from smopd.formatting import one_line
 from smopd.models.loading import model_source
-from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
-from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
+from smopd.rollout.engine import (
+    TRAITS,
+    Dialogue,
+    Engine,
+    Prompts,
+    ReplyRequest,
+    Sampled,
+    Sampling,
+    SaveAdapter,
+)
+
+from smopd.rollout.engine import Sessions, Usage, generate_by_conversing, send  # isort: skip
+from smopd.rollout.http import Body, Cancellation, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.settings import Settings
@@ -31,8 +45,9 @@ class _Served(Server):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.base = self.root = ""  # the served model's name, and where it stands
-        self.loaded, self.loads, self.loading = "", 0, threading.Lock()
-        self.held: set[str] = set()  # adapters of ours that it may hold, the loaded one included
+        self.loaded: set[str] = set()  # adapters of ours that it surely knows
+        self.loads, self.loading = 0, threading.Lock()
+        self.held: set[str] = set()  # adapters of ours that it may know
 
 
 class VLLMServers(Engine):
@@ -52,6 +67,7 @@ class VLLMServers(Engine):
         self._client, self._replies = Client(settings.api_key_env), ReplyReader(end_ids, vocabulary)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Path | None = None
+        self._pinned: list[Path | None] = []  # what calls under way sample from
         self._store = AdapterStore(Path(settings.adapters or folder / "served"), folder)
         servers = [_Served(url) for url in dict.fromkeys(map(base_url, settings.servers))]
         self._pool = Pool(servers, settings.concurrency, settings.retries, pause, self._inspect)
@@ -66,17 +82,40 @@ class VLLMServers(Engine):
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        """Replies in order, from the adapter of the last `refresh`, or from the base before the first."""
-        adapter = self._adapter
+        return generate_by_conversing(self, prompts, seeds, sampling, sessions)
 
-        def send(server: _Served, i: int) -> tuple[Sampled, int | None]:
-            return self._complete(server, adapter, prompts[i], seeds[i], sampling)
+    def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
+        """A worker a conversation, from the adapter of the last `refresh`, or from the base before the first.
+        That adapter stays with the servers until all are over, whatever is loaded meanwhile.
+        """
+        adapter, speaking = self._adapter, threading.Lock()  # renderers are not made for two threads
 
-        answers = self._pool.map(send, seeds, [session.name for session in sessions or ()])
-        for prompt, (_, cached) in zip(prompts, answers, strict=True):
-            if cached is not None:
-                self.usage.add(len(prompt), cached)
-        return [reply for reply, _ in answers]
+        def play(dialogue: Dialogue, cancellation: Cancellation) -> None:
+            with speaking:
+                request = send(dialogue, None)
+            while request:
+                reply, cached = self._pool.ask(
+                    partial(self._complete, adapter, request, sampling),
+                    request.seed, cancellation, request.session.name,
+                )  # fmt: skip
+                with speaking:
+                    if cached is not None:
+                        self.usage.add(len(request.prompt), cached)
+                    request = send(dialogue, reply)
+
+        with self._pin(adapter):
+            self._pool.run(play, dialogues)
+
+    @contextmanager
+    def _pin(self, adapter: Path | None) -> Iterator[None]:
+        """Inside, the servers keep the adapter."""
+        self._pinned.append(adapter)
+        try:
+            yield
+        finally:
+            self._pinned.remove(adapter)
+            if adapter not in (self._adapter, *self._pinned):
+                self._store.drop(adapter)
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """Load the adapter everywhere, under a new name; at a server that is away with its next request."""
@@ -86,21 +125,26 @@ class VLLMServers(Engine):
         self._adapter = new
         self._pool.clear_affinity()
         self._pool.each(lambda server: self._load(server, new))
-        self._store.drop(old)
+        if old not in self._pinned:
+            self._store.drop(old)
+
+    def cancel(self) -> None:
+        self._pool.cancel()
 
     def close(self) -> None:
         """Unload our adapters and delete them. The servers keep running."""
-        if self._adapter:
-            self._pool.each(lambda server: self._unload_unused(server, ""))
-        self._adapter = None
+        used, self._adapter = self._adapter, None
+        if used:
+            self._pool.each(self._unload_unused)
         self._store.close()
 
     def _complete(
-        self, server: _Served, adapter: Path | None, prompt: Sequence[int], seed: int, sampling: Sampling
+        self, adapter: Path | None, request: ReplyRequest, sampling: Sampling, server: _Served
     ) -> tuple[Sampled, int | None]:
         """A reply and its cached prompt tokens if known; the adapter is loaded first where it is missing."""
-        fields = self._replies.fields(sampling, seed)
-        fields |= {"prompt": list(prompt), "return_token_ids": True}
+        prompt, limit = request.prompt, request.limit
+        fields = self._replies.fields(replace(sampling, max_tokens=limit), request.seed)
+        fields |= {"prompt": prompt, "return_token_ids": True}
         for _ in range(2):
             load = self._load(server, adapter) if adapter else 0
             model = adapter.name if adapter else server.base
@@ -112,9 +156,9 @@ class VLLMServers(Engine):
                 # It was restarted. Another request may have noticed and loaded the adapter since.
                 with server.loading:
                     if server.loads == load:
-                        server.loaded = ""
+                        server.loaded.discard(adapter.name)
                 continue
-            reply = self._read(server, answer, model, prompt, sampling.max_tokens)
+            reply = self._read(server, answer, model, prompt, limit)
             return reply, _read_cached_tokens(answer, len(prompt))
         problem = "loads the adapter and then does not know it; is this one server process?"
         raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
@@ -142,7 +186,7 @@ class VLLMServers(Engine):
     def _load(self, server: _Served, adapter: Path) -> int:
         """Make the server know the adapter, then let go of the ones before. Returns its count of loads."""
         with server.loading:
-            if server.loaded == adapter.name:
+            if adapter.name in server.loaded:
                 return server.loads
             if server.unavailable_reason:  # the thread that held the lock before found out
                 raise Unreachable(server.unavailable_reason)
@@ -162,19 +206,21 @@ class VLLMServers(Engine):
                 # Before the lock is free: not every waiting thread has to find out.
                 self._pool.mark_unavailable(server, epoch, error)
                 raise
-            server.loaded = adapter.name
+            server.loaded.add(adapter.name)
             server.loads += 1
-            self._unload_unused(server, adapter.name)
+            self._unload_unused(server)
             return server.loads
 
-    def _unload_unused(self, server: _Served, keep: str) -> None:
-        for name in sorted(server.held - {keep}):
+    def _unload_unused(self, server: _Served) -> None:
+        used = {adapter.name for adapter in (self._adapter, *self._pinned) if adapter}
+        for name in sorted(server.held - used):
             try:
                 self._call(server, "/v1/unload_lora_adapter", {"lora_name": name}, PROBE_SECONDS)
             except (Rejected, Unreachable) as error:
                 # Unknown to a restarted server; else it only costs the server memory.
                 log.debug("%s: %s is not unloaded: %s", server.url, name, error)
             server.held.discard(name)
+            server.loaded.discard(name)
 
     def _inspect(self, server: _Served) -> None:
         """Whether the server is there, and is what the run needs. UserError says what to mend."""
@@ -189,8 +235,7 @@ class VLLMServers(Engine):
         except (KeyError, TypeError, AttributeError, StopIteration):
             raise UserError(f"{server.url}/v1/models: lists no model; is this a vLLM server?") from None
         server.held |= {name for name in known if self._store.abandoned(name)}
-        if server.loaded not in known:  # it was restarted
-            server.loaded = ""
+        server.loaded &= known  # it may have been restarted
         if self._rank and not self._updates(server):
             needs = f"takes no adapters while it runs; start it with\n  {self._command()}"
             raise UserError(f"{server.url}: {needs}")

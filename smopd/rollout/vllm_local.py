@@ -9,6 +9,8 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +23,18 @@ from smopd.errors import UserError
 from smopd.models.adapter_files import Tensors
 from smopd.models.adapters import StudentAdapter
 from smopd.models.loading import model_source
-from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, SaveAdapter, Sessions, Usage
+from smopd.rollout.engine import (
+    TRAITS,
+    Dialogue,
+    Engine,
+    Prompts,
+    ReplyRequest,
+    Sampled,
+    Sampling,
+    SaveAdapter,
+)
+
+from smopd.rollout.engine import Sessions, Usage, generate_by_conversing, send  # isort: skip
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.seeds import derive
 from smopd.settings import Settings
@@ -51,6 +64,7 @@ class VLLMEngine(Engine):
         self._adapter: Path | None = None
         self._request: Any = None
         self._swaps, self._asleep = 0, False
+        self._names = count()
         settings: dict[str, Any] = {
             "model": model_source(config), "dtype": config.model.dtype,
             "gpu_memory_utilization": config.engine.memory, "max_model_len": config.engine.max_length or None,
@@ -84,37 +98,50 @@ class VLLMEngine(Engine):
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        """Replies in the order of the prompts. vLLM finds the shared prefixes of a conversation by itself."""
-        if not prompts:
-            return []
+        return generate_by_conversing(self, prompts, seeds, sampling, sessions)
+
+    def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
+        """vLLM's scheduler takes a conversation's next turn at once, and finds the shared prefixes itself."""
         self._wake_up()
+        engine, asked = self._llm.llm_engine, dict[str, tuple[Dialogue, ReplyRequest]]()
+        final = self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY
+
+        def ask(dialogue: Dialogue, reply: Sampled | None) -> None:
+            if request := send(dialogue, reply):
+                fields = self._replies.fields(replace(sampling, max_tokens=request.limit), request.seed)
+                params = self._vllm.SamplingParams(**fields, detokenize=False, output_kind=final)
+                name = str(next(self._names))
+                asked[name] = dialogue, request
+                prompt = {"prompt_token_ids": request.prompt}
+                engine.add_request(name, prompt, params, lora_request=self._request)
+
         try:
-            asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-            make, fields = self._vllm.SamplingParams, self._replies.fields
-            params = [make(**fields(sampling, seed), detokenize=False) for seed in seeds]
             with _preserve_random_state():
-                outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
+                for dialogue in dialogues:
+                    ask(dialogue, None)
+                while asked:
+                    for output in engine.step():
+                        if output.finished:
+                            dialogue, request = asked.pop(output.request_id)
+                            ask(dialogue, self._read(output, request))
         except BaseException as error:
             # What was asked for must not come back among the next replies.
-            engine = self._llm.llm_engine
             engine.abort_request(list(engine.output_processor.request_states), internal=True)
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
                 hint = "engine.max_length bounds context and reply"
                 raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
             raise
-        replies = []
-        for prompt, output in zip(prompts, outputs, strict=True):
-            assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
-            (completion,) = output.outputs
-            steps = zip(completion.token_ids, completion.logprobs, strict=True)
-            logps = [of_step[token].logprob for token, of_step in steps]
-            try:
-                limit, finish = sampling.max_tokens, completion.finish_reason
-                replies.append(self._replies.read(completion.token_ids, logps, finish, limit))
-            except UnusableReply as error:
-                raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
-            self.usage.add(len(prompt), output.num_cached_tokens or 0)
-        return replies
+
+    def _read(self, output: Any, request: ReplyRequest) -> Sampled:
+        assert output.prompt_token_ids == request.prompt, "a reply to another prompt"
+        (completion,) = output.outputs
+        steps = zip(completion.token_ids, completion.logprobs, strict=True)
+        logps = [of_step[token].logprob for token, of_step in steps]
+        self.usage.add(len(request.prompt), output.num_cached_tokens or 0)
+        try:
+            return self._replies.read(completion.token_ids, logps, completion.finish_reason, request.limit)
+        except UnusableReply as error:
+            raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
         """Load the adapter, drop the one before and everything computed with it."""
