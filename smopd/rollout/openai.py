@@ -16,7 +16,7 @@ from smopd.formatting import one_line
 from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
 from smopd.rollout.http import Body, Cancellation, Client, Rejected, Unreachable, base_url
-from smopd.rollout.pool import Pool, Server, side_by_side
+from smopd.rollout.pool import Pool, Server
 from smopd.seeds import derive
 from smopd.settings import EngineSettings
 
@@ -86,8 +86,7 @@ class ChatEndpoint:
 
     def each(self, work: Callable[[T, Cancellation], None], items: Sequence[T]) -> None:
         """`work` on every item, as many at once as the servers take. The first error cancels the others."""
-        cancellation = Cancellation()
-        side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
+        self._pool.run(work, items)
 
     def _ask(
         self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancel = None

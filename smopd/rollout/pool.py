@@ -125,7 +125,7 @@ class Pool(Generic[S]):
         side_by_side(run, self.usable, len(self.servers), Cancellation())
 
     def run(self, work: Callable[[T, Cancellation], R], items: Sequence[T]) -> list[R]:
-        """`work` on every item, as many at once as requests may be in flight; it asks with the cancellation."""
+        """`work` on every item, as many at once as requests may be in flight. The first error ends it."""
         cancellation = Cancellation()
         self._calls.append(cancellation)
         try:
