@@ -105,6 +105,9 @@ class EngineSettings(Section):
     adapters: str = Field("", description="vllm-http: folder all servers can read; empty = in the run folder")
     memory: float = Field(0.3, gt=0, le=1, description="vllm: fraction of the GPU's memory it may use")
     max_length: int = Field(0, ge=0, description="vllm: maximum tokens of context and reply; 0 = the model's")
+    args: list[str] = Field(
+        [], description='vllm: further engine arguments of vLLM, such as "tensor_parallel_size=2"'
+    )
     sleep: bool = Field(False, description="vllm: release the GPU's memory while training")
     gap_warning: float = Field(
         0.05, gt=0, description="warn if sampling and training log-probabilities differ by more, nats a token"

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,10 +32,12 @@ from smopd.rollout.engine import (
     Sampled,
     Sampling,
     SaveAdapter,
+    Sessions,
+    Usage,
+    generate_by_conversing,
+    send,
 )
-
-from smopd.rollout.engine import Sessions, Usage, generate_by_conversing, send  # isort: skip
-from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
+from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank, read_arguments
 from smopd.seeds import derive
 from smopd.settings import Settings
 
@@ -82,10 +84,13 @@ class VLLMEngine(Engine):
         with _stdout_to_stderr(), _preserve_threads(), _preserve_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside vLLM are not the user's
             vllm = _import_vllm()
+            further = read_arguments(
+                config.engine.args, {f.name for f in fields(vllm.EngineArgs)}, {*settings}
+            )
             on_cpu = vllm.platforms.current_platform.is_cpu()
             self._vllm, self._sleeps = vllm, config.engine.sleep and not on_cpu
             # On a CPU there is nothing to capture, and compiling takes longer than a small run.
-            settings |= {"enable_sleep_mode": self._sleeps, "enforce_eager": on_cpu}
+            settings |= {"enable_sleep_mode": self._sleeps, "enforce_eager": on_cpu} | further
             try:
                 self._llm = vllm.LLM(**settings)
             except (ValueError, RuntimeError, OSError, vllm.exceptions.VLLMError) as error:
@@ -108,8 +113,8 @@ class VLLMEngine(Engine):
 
         def ask(dialogue: Dialogue, reply: Sampled | None) -> None:
             if request := send(dialogue, reply):
-                fields = self._replies.fields(replace(sampling, max_tokens=request.limit), request.seed)
-                params = self._vllm.SamplingParams(**fields, detokenize=False, output_kind=final)
+                asked_for = self._replies.fields(replace(sampling, max_tokens=request.limit), request.seed)
+                params = self._vllm.SamplingParams(**asked_for, detokenize=False, output_kind=final)
                 name = str(next(self._names))
                 asked[name] = dialogue, request
                 prompt = {"prompt_token_ids": request.prompt}

@@ -2,12 +2,14 @@
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import shutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,29 @@ def max_rank(rank: int) -> int:
     if rank > RANKS[-1]:
         raise UserError(f"lora.r: vLLM serves adapters up to rank {RANKS[-1]}, this one has {rank}")
     return next(limit for limit in RANKS if rank <= limit)
+
+
+def read_arguments(words: Sequence[str], known: Set[str], ours: Set[str]) -> dict[str, Any]:
+    """vLLM's engine arguments of `engine.args`: NAME=VALUE, the value as JSON or else a text. `known`: the
+    names vLLM has; `ours`: those that follow from other settings.
+    """
+    arguments = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        name = name.strip().removeprefix("--").replace("-", "_")
+        if not equals:
+            raise UserError(f"engine.args: {word}: expected NAME=VALUE, such as tensor_parallel_size=2")
+        if name in ours:
+            raise UserError(f"engine.args: {name} follows from the other settings of the run")
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise UserError(f"engine.args: vLLM has no engine argument '{name}'{hint}")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            arguments[name] = value.strip()
+    return arguments
 
 
 class UnusableReply(Exception):
