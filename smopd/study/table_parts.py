@@ -77,11 +77,9 @@ class Origin(NamedTuple):
 
     def number(self, key: str, value: float, show: Show) -> Entry:
         """A number alone in its place."""
-        parts = (
-            str(part).replace("%", "%25").replace("/", "%2F") for part in (*self.path, key) if part != ""
-        )
+        parts = [str(part).replace("%", "%25").replace("/", "%2F") for part in (*self.path, key)]
         sources = tuple(dict.fromkeys(cell.source.folder for cell in self.cells))
-        return (TableNumber("/".join(parts), finite(value), show(value), sources),)
+        return (TableNumber("/".join(filter(None, parts)), finite(value), show(value), sources),)
 
     def interval(self, low: float, high: float, of: str = "") -> Entry:
         first, last = self.number(f"{of}low", low, points), self.number(f"{of}high", high, points)
@@ -166,6 +164,9 @@ class TableBuilder:
         """The heading of a block of rows; none where there is only one block."""
         return "" if self.single else place.where
 
+    def label(self, place: Place) -> str:
+        return place.arm if self.single else f"{place.arm} ({place.where})"
+
     def path(self, table: str, place: Place, *more: object) -> tuple[object, ...]:
         return (table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more)
 
@@ -186,6 +187,9 @@ class TableBuilder:
 
     def accuracy_heads(self) -> list[str]:
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
+
+    def row(self, place: Place, entries: Sequence[Entry]) -> Row:
+        return Row(place.arm, entries, self.group(place))
 
     def verdict_of(self, place: Place, view: str) -> Entry:
         """The verdict of a row, or why it has none."""

@@ -14,14 +14,13 @@ from smopd.formatting import finite, p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.paper import PaperRow, find, paper_model, paper_rows
 from smopd.study.plan import slug
-from smopd.study.power import Design, design, detectable, round_up, sentence
+from smopd.study.power import ALPHA, Design, design, detectable, round_up, sentence
 from smopd.study.results import Cell, Results
 from smopd.study.table_parts import EMPTY, NONE, VERDICTS, Effects, Entry, Origin, Place, StudyTable
 
 from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table, whole  # isort: skip
 from smopd.tables import Row
 
-LEVEL = 0.05
 MANY = 8  # arms that one sentence can tell in full
 DIFFERENCE = ("95% interval", "p", "p, Holm", "verdict")  # what stands beside a difference
 Logs = list[tuple[Cell, dict[str, Any]]]
@@ -53,14 +52,13 @@ def main_table(make: TableBuilder) -> StudyTable:
     for place in make.places:
         if place.arm == r.arms[0] and (base := make.base(place)):
             accuracies = make.accuracies(("base", place.model), base)
-            rows.append(
-                Row("base model", [EMPTY, *accuracies, *[EMPTY] * 4, ("not trained",)], make.group(place))
-            )
+            entries = [EMPTY, *accuracies, *[EMPTY] * 4, ("not trained",)]
+            rows.append(Row("base model", entries, make.group(place)))
         path, cells = make.path("main", place), make.cells(place)
         seeds = Origin(path, cells).number("seeds", len(cells), whole)
         of = (f" of {len(r.seeds)}",) if len(cells) < len(r.seeds) else ()
-        shown = (*make.accuracies(path, cells), *make.difference("main", place, make.primary))
-        rows.append(Row(place.arm, ((*seeds, *of), *shown), make.group(place)))
+        shown = [*make.accuracies(path, cells), *make.difference("main", place, make.primary)]
+        rows.append(make.row(place, [(*seeds, *of), *shown]))
     heads = ("arm", "seeds", *make.accuracy_heads(), f"{make.primary.upper()} difference", *DIFFERENCE)
     caption = (
         f"Mean ± sample standard deviation over seeds. Differences from {r.reference} in percentage points, "
@@ -77,14 +75,11 @@ def changes_table(make: TableBuilder) -> StudyTable:
     for place in make.places:
         entries = []
         for view in make.views:
-            cells = [*make.cells(place, view), *make.base(place, view)]
-            if change := make.change(place, view):
-                origin = Origin(make.path("changes", place, view), cells)
-                entries.append(origin.number("delta", change.delta, points))
-                entries.append(origin.interval(change.low, change.high))
-            else:
-                entries += [EMPTY, EMPTY]
-        rows += [Row(place.arm, entries, make.group(place))] if {*entries} != {EMPTY} else []
+            cells, change = [*make.cells(place, view), *make.base(place, view)], make.change(place, view)
+            origin = Origin(make.path("changes", place, view), cells)
+            entries.append(origin.number("delta", change.delta, points) if change else EMPTY)
+            entries.append(origin.interval(change.low, change.high) if change else EMPTY)
+        rows += [make.row(place, entries)] if {*entries} != {EMPTY} else []
     heads = ("arm", *(head for view in make.views for head in (view.upper(), "95% interval")))
     caption = (
         "In percentage points, against the base model, which was not trained; intervals over seeds and items "
@@ -96,14 +91,13 @@ def changes_table(make: TableBuilder) -> StudyTable:
 
 def effects_table(make: TableBuilder, view: str) -> StudyTable:
     name, places = f"effects-{slug(view)}", make.treatments if make.effects[view] else []
-    rows = [Row(place.arm, make.difference(name, place, view), make.group(place)) for place in places]
+    rows = [make.row(place, make.difference(name, place, view)) for place in places]
     caption = f"As above, for {view.upper()}; corrected for {_family(make, view)}."
     heads = ("arm", "difference", *DIFFERENCE)
     return study_table(name, "Results", f"Differences on {view.upper()}", caption, heads, rows, 5)
 
 
 def seed_tests(make: TableBuilder, view: str) -> StudyTable:
-
     def entries(effect: Comparison, origin: Origin) -> list[Entry]:
         w = effect.welch
         return [
@@ -163,7 +157,7 @@ def _tests(
     for place in make.treatments if make.effects[view] else []:
         effect = make.effects[view].get(place)
         shown = entries(effect, make.compared(name, place, view)) if effect else [EMPTY] * len(heads)
-        rows.append(Row(place.arm, [*shown, make.verdict_of(place, view)], make.group(place)))
+        rows.append(make.row(place, [*shown, make.verdict_of(place, view)]))
     title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
     return study_table(name, "Tests", title, caption, heads, rows, *text_columns, len(heads) - 1)
 
@@ -173,7 +167,7 @@ def per_seed(make: TableBuilder) -> StudyTable:
     for place in make.places:
         for cell in make.cells(place):
             shown = make.accuracies(make.path("per-seed", place, cell.seed), [cell])
-            rows.append(Row(place.arm, [(str(cell.seed),), *shown], make.group(place)))
+            rows.append(make.row(place, [(str(cell.seed),), *shown]))
     heads, title = ("arm", "seed", *make.accuracy_heads()), "Accuracy of every run"
     return study_table("per-seed", "Every seed", title, "", heads, rows, fold=len(rows) > 12)
 
@@ -188,7 +182,7 @@ def power_table(make: TableBuilder) -> StudyTable:
                 continue
             number = Origin(make.path("power", first._replace(arm=""), view), cells).number
             detect = partial(detectable, typical.items, seeds, **typical.spreads(), verdict=True)
-            alone, corrected = (detect(alpha=LEVEL / n) for n in (1, len(make.effects[view])))
+            alone, corrected = (detect(alpha=ALPHA / n) for n in (1, len(make.effects[view])))
             entries = (
                 number("seeds", seeds, whole),
                 number("items", typical.items, whole),
@@ -228,17 +222,10 @@ def paper_table(make: TableBuilder) -> StudyTable:
                     apart = of.number("less-paper", effect.delta - theirs / 100, points)
                 paper = NONE if accuracy is None else f"{accuracy:.1f}"
                 papers = NONE if theirs is None else f"{theirs:+.1f}"
-                entries = (
-                    view.upper(),
-                    ours,
-                    paper,
-                    delta,
-                    papers,
-                    apart,
-                    make.verdict_of(place, view),
-                    source,
+                verdict = make.verdict_of(place, view)
+                rows.append(
+                    make.row(place, (view.upper(), ours, paper, delta, papers, apart, verdict, source))
                 )
-                rows.append(Row(place.arm, entries, make.group(place)))
     heads = (
         "arm", "view", "ours, %", "paper, %", "our difference", "paper's", "ours less paper's", "our verdict",
         "paper",
@@ -248,9 +235,8 @@ def paper_table(make: TableBuilder) -> StudyTable:
         "printed accuracies. A model that the paper does not have stands beside each of the paper's: then "
         "only the direction and the size of an effect can be compared."
     )
-    return study_table(
-        "paper", "Beside the paper", f"Ours and the paper's: {r.paper}", caption, heads, rows, 1, 7, 8
-    )
+    title = f"Ours and the paper's: {r.paper}"
+    return study_table("paper", "Beside the paper", title, caption, heads, rows, 1, 7, 8)
 
 
 def _find_paper_rows(make: TableBuilder, place: Place) -> list[PaperRow]:
@@ -287,16 +273,14 @@ def calibration_tables(make: TableBuilder) -> list[StudyTable]:
         path = make.path("calibration", place)
         low, high = (end[:1] for end in _means(path, logs, ("auroc_low", "auroc_high")))
         interval = EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]")
-        rows.append(Row(place.arm, [*_means(path, logs, CALIBRATION), interval], make.group(place)))
+        rows.append(make.row(place, [*_means(path, logs, CALIBRATION), interval]))
     heads = ("arm", *CALIBRATION.values(), "95% interval")
     return [study_table("calibration", "Tokens", "Is entropy calibrated?", caption, heads, rows), bins]
 
 
 def gradient_table(make: TableBuilder) -> StudyTable:
-    rows = [
-        Row(place.arm, _means(make.path("gradients", place), logs, GRADIENTS), make.group(place))
-        for place, logs in _collect_logs(make, "gradients")
-    ]
+    logged = _collect_logs(make, "gradients")
+    rows = [make.row(p, _means(make.path("gradients", p), logs, GRADIENTS)) for p, logs in logged]
     caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens."
     caption, heads = f"{caption} Mean ± sd over seeds.", ("arm", *GRADIENTS.values())
     return study_table("gradients", "Gradients", "What the mask drops", caption, heads, rows)
@@ -366,18 +350,15 @@ def _describe_changes(make: TableBuilder, view: str) -> str:
     parts = []
     for place in ends if len(ends) < 2 else (ends[0], ends[-1]):
         low, high = (points(end) for end in (changes[place].low, changes[place].high))
-        name = f"{place.arm}{'' if make.single else f' ({place.where})'}"
-        parts.append(f"{points(changes[place].delta)} points [{low}, {high}] ({name})")
+        parts.append(f"{points(changes[place].delta)} points [{low}, {high}] ({make.label(place)})")
     return f"{view.upper()}, against the model before training: {' to '.join(parts)}." if parts else ""
 
 
 def _describe_effect(make: TableBuilder, place: Place, effect: Comparison, short: bool) -> str:
-    text = f"{place.arm}{'' if make.single else f' ({place.where})'} {points(effect.delta)}"
+    text, over = f"{make.label(place)} {points(effect.delta)}", effect.clustered
     if short:
         return text
-    interval = (
-        f" [{points(effect.clustered.low)}, {points(effect.clustered.high)}]" if effect.clustered else ""
-    )
+    interval = f" [{points(over.low)}, {points(over.high)}]" if over else ""
     test = "" if math.isnan(effect.p_adjusted) else f", adjusted p {p_value(effect.p_adjusted)}"
     return f"{text} points{interval}{test}"
 
@@ -391,8 +372,7 @@ def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design 
         if effect and effect.clustered and min(effect.seeds) > 1:
             designs.append(design(*make.matrices(place, view)))
             seeds.append(min(effect.seeds))
-            runs = make.compared("", place, view).cells
-            cells |= {cell.source.folder: cell for cell in runs}
+            cells |= {cell.source.folder: cell for cell in make.compared("", place, view).cells}
     if not designs:
         return None, 0, []
     typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in designs], axis=0))
