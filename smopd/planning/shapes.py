@@ -4,6 +4,7 @@ without sparsity; memory in decimal gigabytes.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,8 +110,7 @@ def shape_of(model: Any, name: str = "this config") -> Shape:
 def _parse_config(tree: dict[str, Any]) -> Any:
     """A config.json as an object; what transformers raises at one that it does not understand."""
     # A model with code of its own: transformers knows its kind or does not.
-    whole = "auto_map" not in tree and all(isinstance(tree.get(key), kind) for key, kind in KINDS.items())
-    if whole:
+    if "auto_map" not in tree and all(isinstance(tree.get(key), kind) for key, kind in KINDS.items()):
         return SimpleNamespace(**tree)
     from transformers import AutoConfig
 
@@ -137,20 +137,18 @@ def read_shape(path: Path) -> Shape:
 
 def find_shape(config: Config) -> tuple[Shape, str]:
     """The shape of what `model.path` names, and where it was found. Waits for no network."""
-    name, file = config.model.path, config_file(config)
-    try:
-        if file is None:
-            raise FileNotFoundError
-        model = _parse_config(read_json(file))
-    except Exception:  # not there, or not sound
-        last = name.rstrip("/").rpartition("/")[2].lower()
-        for pattern, shape in SHAPES.items():
-            if re.match(pattern + r"(-|$)", last):
-                return shape, "published numbers"
-        problem = "its config is not on this machine, and its shape is none of those smopd knows"
-        advice = "give --model-config with its config.json (or the folder of it)"
-        raise UserError(f"model.path: {name}: {problem}; {advice}") from None
-    return shape_of(model, name), "its config"
+    name, file, model = config.model.path, config_file(config), None
+    with suppress(Exception):  # not there, or not sound
+        model = _parse_config(read_json(file)) if file else None
+    if model is not None:
+        return shape_of(model, name), "its config"
+    last = name.rstrip("/").rpartition("/")[2].lower()
+    for pattern, shape in SHAPES.items():
+        if re.match(pattern + r"(-|$)", last):
+            return shape, "published numbers"
+    problem = "its config is not on this machine, and its shape is none of those smopd knows"
+    advice = "give --model-config with its config.json (or the folder of it)"
+    raise UserError(f"model.path: {name}: {problem}; {advice}")
 
 
 @dataclass(frozen=True)

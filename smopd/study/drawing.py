@@ -150,25 +150,25 @@ class Plot:
         upright: bool = False,
     ) -> float:  # fmt: skip
         """Draw a mean with its whisker, if any, hollow for a single seed; returns the far end of it."""
-        x, y = (at, estimate.mean) if upright else (estimate.mean, at)
-        end = estimate.mean
-        if estimate.low is not None and estimate.high is not None:
+        mean, low, high, seeds = estimate
+        x, y = (at, mean) if upright else (mean, at)
+        if low is not None and high is not None:
             # Lines of several arms may cross; a bar may have the colour of its whisker.
-            ink, error = (
-                colour if upright else INK,
-                [[estimate.mean - estimate.low], [estimate.high - estimate.mean]],
-            )
-            errors: Any = {"yerr" if upright else "xerr": error}
-            axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
-            end, self.whisker = estimate.high, True
-        elif estimate.seeds == 1:
-            self.single = True
-        else:
-            self.agreeing = True
-        fill = "white" if estimate.seeds == 1 else colour
+            look: Any = {
+                "fmt": "none",
+                "ecolor": colour if upright else INK,
+                "elinewidth": 0.9,
+                "zorder": 2.5,
+            }
+            look["yerr" if upright else "xerr"] = [[mean - low], [high - mean]]
+            axes.errorbar(x, y, capsize=2, **look)
+            self.whisker = True
+        self.single |= seeds == 1
+        self.agreeing |= low is None and seeds > 1
+        fill = "white" if seeds == 1 else colour
         axes.plot(x, y, marker=marker, ms=size, mfc=fill, mec=colour, mew=1.1, ls="none", zorder=3)
         self.add(name, estimate)
-        return end
+        return mean if high is None else high
 
     def paper_point(
         self, axes: Axes, name: str, value: float | None, at: float, upright: bool = False
