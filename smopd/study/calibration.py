@@ -27,10 +27,9 @@ DRAWS = 200
 Tokens = dict[str, np.ndarray]
 
 
-def load_tokens(run: Path, term: str | None = None) -> Tokens:
-    """Every logged token of one term, with the step and a number for its rollout.
-
-    By default the first term that chooses among its tokens, or the first of all.
+def load_tokens(run: Path) -> Tokens:
+    """Every logged token of the first term that chooses among its tokens, or of the first of all; rollouts
+    are numbered through.
     """
     files = Run(run).token_files
     if not files:
@@ -39,14 +38,9 @@ def load_tokens(run: Path, term: str | None = None) -> Tokens:
     rollouts = 0
     for path in files:
         logged = read(path, "numpy")
-        wanted = term or [*logged.selecting, *logged.terms][0]
-        if wanted not in logged.terms:
-            raise UserError(f"{path}: has no term {wanted!r}; its terms are {', '.join(logged.terms)}")
-        values = dict(logged.values)
-        chosen = values["part"] == logged.terms.index(wanted)
+        term, values = [*logged.selecting, *logged.terms][0], dict(logged.values)
+        chosen = values["part"] == logged.terms.index(term)
         values["rollout"] = values["rollout"].astype(np.int64) + rollouts
-        step = int(path.name.removeprefix("step-").removesuffix(".safetensors"))
-        values["step"] = np.full(len(chosen), step)
         rollouts += len(logged.ids)
         for name, column in values.items():
             columns.setdefault(name, []).append(column[chosen])

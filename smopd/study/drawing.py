@@ -154,14 +154,9 @@ class Plot:
         x, y = (at, mean) if upright else (mean, at)
         if low is not None and high is not None:
             # Lines of several arms may cross; a bar may have the colour of its whisker.
-            look: Any = {
-                "fmt": "none",
-                "ecolor": colour if upright else INK,
-                "elinewidth": 0.9,
-                "zorder": 2.5,
-            }
-            look["yerr" if upright else "xerr"] = [[mean - low], [high - mean]]
-            axes.errorbar(x, y, capsize=2, **look)
+            ink, error = colour if upright else INK, [[mean - low], [high - mean]]
+            errors: Any = {"yerr" if upright else "xerr": error}
+            axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
             self.whisker = True
         self.single |= seeds == 1
         self.agreeing |= low is None and seeds > 1
