@@ -4,7 +4,7 @@ It leaves out the statistics (comparison.py, power.py) and how a table looks.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -13,35 +13,24 @@ import numpy as np
 from smopd.formatting import finite, p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.paper import PaperRow, find, paper_model, paper_rows
-from smopd.study.plan import slug
 from smopd.study.power import ALPHA, Design, design, detectable, round_up, sentence
 from smopd.study.results import Cell, Results
-from smopd.study.table_parts import EMPTY, NONE, VERDICTS, Effects, Entry, Origin, Place, StudyTable
+from smopd.study.table_parts import EMPTY, NONE, TABLES, VERDICTS, Effects, Entry, Origin, Place, StudyTable
 
-from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table, whole  # isort: skip
+from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table, table_name, whole  # isort: skip
 from smopd.tables import Row
 
 MANY = 8  # arms that one sentence can tell in full
-DIFFERENCE = ("95% interval", "p", "p, Holm", "verdict")  # what stands beside a difference
 Logs = list[tuple[Cell, dict[str, Any]]]
-
-CALIBRATION = {
-    "tokens": "tokens", "agreement": "teacher agrees", "agreement_kept": "kept",
-    "agreement_dropped": "dropped", "ece": "ECE", "auroc": "AUROC",
-}  # fmt: skip
-BINS = {"count": "tokens", "student": "student", "teacher": "teacher", "agreement": "teacher agrees"}
-GRADIENTS = {
-    "tokens_dropped": "tokens dropped", "divergence_dropped": "divergence dropped", "norm_kept": "norm, kept",
-    "norm_dropped": "norm, dropped", "norm_share_dropped": "share of norm dropped", "cosine": "cosine",
-}  # fmt: skip
 
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
     """Every table of the report, in order; one that has nothing to show is left out."""
     make = TableBuilder(results, effects)
-    tables = [main_table(make), changes_table(make), *(effects_table(make, v) for v in make.views[1:])]
-    tables += [table for view in make.views for table in (seed_tests(make, view), item_tests(make, view))]
-    tables += [power_table(make), paper_table(make), *calibration_tables(make)]
+    tables = [main_table(make), changes_table(make)]
+    tables += [compare_table(make, "effects", view) for view in make.views[1:]]
+    tables += [compare_table(make, kind, view) for view in make.views for kind in ("seeds", "items")]
+    tables += [power_table(make), paper_table(make), calibration_table(make), bins_table(make)]
     tables += [gradient_table(make), per_seed(make)]
     return [table for table in tables if table.rows]
 
@@ -57,17 +46,11 @@ def main_table(make: TableBuilder) -> StudyTable:
         path, cells = make.path("main", place), make.cells(place)
         seeds = Origin(path, cells).number("seeds", len(cells), whole)
         of = (f" of {len(r.seeds)}",) if len(cells) < len(r.seeds) else ()
-        shown = [*make.accuracies(path, cells), *make.difference("main", place, make.primary)]
-        rows.append(make.row(place, [(*seeds, *of), *shown]))
-    heads = ("arm", "seeds", *make.accuracy_heads(), f"{make.primary.upper()} difference", *DIFFERENCE)
-    caption = (
-        f"Mean ± sample standard deviation over seeds. Differences from {r.reference} in percentage points, "
-        "with an interval over seeds and items (over items alone for a single seed); p: Welch's test over "
-        f"seeds, two-sided; Holm: corrected for {_family(make, make.primary)}, to which the base model does "
-        "not belong."
-    )
-    title, last = "Base model and arms", len(heads) - 1
-    return study_table("main", "Results", title, caption, heads, rows, last)
+        compared = _compare_entries(make, "effects", "main", place, make.primary)
+        rows.append(make.row(place, [(*seeds, *of), *make.accuracies(path, cells), *compared]))
+    difference = f"{make.primary.upper()} difference", *TABLES["effects"]["heads"][2:]
+    heads = ("arm", "seeds", *make.accuracy_heads(), *difference)
+    return study_table("main", rows, heads, reference=r.reference, family=_family(make, make.primary))
 
 
 def changes_table(make: TableBuilder) -> StudyTable:
@@ -81,85 +64,66 @@ def changes_table(make: TableBuilder) -> StudyTable:
             entries.append(origin.interval(change.low, change.high) if change else EMPTY)
         rows += [make.row(place, entries)] if {*entries} != {EMPTY} else []
     heads = ("arm", *(head for view in make.views for head in (view.upper(), "95% interval")))
-    caption = (
-        "In percentage points, against the base model, which was not trained; intervals over seeds and items "
-        "(over items alone for a single seed), not corrected. They say whether training changed anything, "
-        "not whether an arm is better than another."
-    )
-    return study_table("changes", "Results", "What training changed", caption, heads, rows)
+    return study_table("changes", rows, heads)
 
 
-def effects_table(make: TableBuilder, view: str) -> StudyTable:
-    name, places = f"effects-{slug(view)}", make.treatments if make.effects[view] else []
-    rows = [make.row(place, make.difference(name, place, view)) for place in places]
-    caption = f"As above, for {view.upper()}; corrected for {_family(make, view)}."
-    heads = ("arm", "difference", *DIFFERENCE)
-    return study_table(name, "Results", f"Differences on {view.upper()}", caption, heads, rows, 5)
+def compare_table(make: TableBuilder, kind: str, view: str) -> StudyTable:
+    """A row for every arm but the reference."""
+    name, places = table_name(kind, view), make.treatments if make.effects[view] else []
+    rows = [make.row(place, _compare_entries(make, kind, name, place, view)) for place in places]
+    texts = {"reference": make.results.reference, "family": _family(make, view)}
+    return study_table(kind, rows, view=view, **texts)
 
 
-def seed_tests(make: TableBuilder, view: str) -> StudyTable:
-    def entries(effect: Comparison, origin: Origin) -> list[Entry]:
-        w = effect.welch
-        return [
-            origin.number("delta", effect.delta, points),
-            origin.interval(effect.welch_low, effect.welch_high),
-            origin.number("t", w.t, partial(_decimals, 2)),
-            origin.number("df", w.df, partial(_decimals, 1)),
-            origin.number("p", w.p_two_sided, p_value),
-            origin.number("p-one-sided", w.p_one_sided, p_value),
-            origin.number("run-to-run", effect.run_to_run, _unsigned),
-        ]
-
-    heads = ("difference", "Welch 95%", "t", "df", "p two-sided", "p one-sided", "run-to-run sd")
-    caption = (
-        f"Welch's test on the accuracies of the seeds, each arm against {make.results.reference}, not "
-        "corrected; one-sided: for the arm being better. Where all seeds of both agree, or one has a single "
-        "seed, there is no such test or interval (n/a). Run-to-run: standard deviation over seeds, pooled "
-        "over both."
-    )
-    return _tests(make, view, entries, "seeds", caption, heads)
+def _compare_entries(make: TableBuilder, kind: str, name: str, place: Place, view: str) -> list[Entry]:
+    """What a table of this kind shows of a comparison, and the verdict, which says where there is none."""
+    effect, shown = make.effects[view].get(place), [EMPTY] * (len(TABLES[kind]["heads"]) - 2)
+    if effect:
+        shown = COMPARED[kind](effect, make.compared(name, place, view))
+    return [*shown, make.verdict_of(place, view)]
 
 
-def item_tests(make: TableBuilder, view: str) -> StudyTable:
+def _difference(effect: Comparison, origin: Origin) -> list[Entry]:
+    over = effect.clustered
+    return [
+        origin.number("delta", effect.delta, points),
+        origin.interval(*((over.low, over.high) if over else (effect.welch_low, effect.welch_high))),
+        origin.number("p", effect.welch.p_two_sided, p_value),
+        origin.number("p-holm", effect.p_adjusted, p_value),
+    ]
+
+
+def _seed_test(effect: Comparison, origin: Origin) -> list[Entry]:
+    w = effect.welch
+    return [
+        origin.number("delta", effect.delta, points),
+        origin.interval(effect.welch_low, effect.welch_high),
+        origin.number("t", w.t, partial(_decimals, 2)),
+        origin.number("df", w.df, partial(_decimals, 1)),
+        origin.number("p", w.p_two_sided, p_value),
+        origin.number("p-one-sided", w.p_one_sided, p_value),
+        origin.number("run-to-run", effect.run_to_run, _unsigned),
+    ]
+
+
+def _item_test(effect: Comparison, origin: Origin) -> list[Entry]:
     """The paired test over items, and the interval over seeds and items."""
-
-    def entries(effect: Comparison, origin: Origin) -> list[Entry]:
-        i, c = effect.item_test, effect.clustered
-        if i is None or c is None:
-            return [EMPTY] * 8
-        return [
-            origin.number("became-right", i.gained, whole),
-            origin.number("became-wrong", i.lost, whole),
-            origin.number("difference", i.difference, points),
-            origin.interval(i.low, i.high),
-            origin.number("p", i.p, p_value),
-            (i.test.split(",")[0],),
-            origin.interval(c.low, c.high, "clustered-"),
-            origin.number("clustered-p", c.p, p_value),
-        ]
-
-    heads = ("better", "worse", "difference", "items 95%", "p", "test", "clustered 95%", "p, clustered")
-    caption = (
-        f"Better, worse: items that were correct more and less often than with {make.results.reference}. "
-        "Their test and interval (exact for one seed each, else a bootstrap) hold for these very runs; the "
-        "clustered ones count seeds and items, or the items alone where a side has a single seed. Not "
-        "corrected."
-    )
-    return _tests(make, view, entries, "items", caption, heads, 6)
+    i, c = effect.item_test, effect.clustered
+    if i is None or c is None:
+        return [EMPTY] * 8
+    return [
+        origin.number("became-right", i.gained, whole),
+        origin.number("became-wrong", i.lost, whole),
+        origin.number("difference", i.difference, points),
+        origin.interval(i.low, i.high),
+        origin.number("p", i.p, p_value),
+        (i.test.split(",")[0],),
+        origin.interval(c.low, c.high, "clustered-"),
+        origin.number("clustered-p", c.p, p_value),
+    ]
 
 
-def _tests(
-    make: TableBuilder, view: str, entries: Callable[[Comparison, Origin], list[Entry]], kind: str,
-    caption: str, heads: tuple[str, ...], *text_columns: int,
-) -> StudyTable:  # fmt: skip
-    """A row for every arm but the reference; one without a result says so."""
-    rows, name = [], f"{kind}-{slug(view)}"
-    for place in make.treatments if make.effects[view] else []:
-        effect = make.effects[view].get(place)
-        shown = entries(effect, make.compared(name, place, view)) if effect else [EMPTY] * len(heads)
-        rows.append(make.row(place, [*shown, make.verdict_of(place, view)]))
-    title, heads = f"{view.upper()}: over {kind}", ("arm", *heads, "verdict")
-    return study_table(name, "Tests", title, caption, heads, rows, *text_columns, len(heads) - 1)
+COMPARED = {"effects": _difference, "seeds": _seed_test, "items": _item_test}
 
 
 def per_seed(make: TableBuilder) -> StudyTable:
@@ -168,8 +132,7 @@ def per_seed(make: TableBuilder) -> StudyTable:
         for cell in make.cells(place):
             shown = make.accuracies(make.path("per-seed", place, cell.seed), [cell])
             rows.append(make.row(place, [(str(cell.seed),), *shown]))
-    heads, title = ("arm", "seed", *make.accuracy_heads()), "Accuracy of every run"
-    return study_table("per-seed", "Every seed", title, "", heads, rows, fold=len(rows) > 12)
+    return study_table("per-seed", rows, ("arm", "seed", *make.accuracy_heads()), fold=len(rows) > 12)
 
 
 def power_table(make: TableBuilder) -> StudyTable:
@@ -192,14 +155,7 @@ def power_table(make: TableBuilder) -> StudyTable:
                 number("detectable-family", corrected, round_up),
             )
             rows.append(Row(view.upper(), entries, make.group(first)))
-    heads = "view", "seeds", "items", "seed sd", "discordance", "detectable, alone", "detectable, corrected"
-    caption = (
-        "In points. Seed sd: of an arm's accuracy over seeds; discordance: over items, of the difference "
-        "between two arms' chances. Detectable: the smallest true difference that gets a verdict with a "
-        "chance of 80%, as the only comparison and as the first of its family (Bonferroni). Spreads are root "
-        "mean squares over the study's comparisons; seeds are the fewest of an arm that has more than one."
-    )
-    return study_table("power", "Power of the design", "Detectable differences", caption, heads, rows)
+    return study_table("power", rows)
 
 
 def paper_table(make: TableBuilder) -> StudyTable:
@@ -223,20 +179,9 @@ def paper_table(make: TableBuilder) -> StudyTable:
                 paper = NONE if accuracy is None else f"{accuracy:.1f}"
                 papers = NONE if theirs is None else f"{theirs:+.1f}"
                 verdict = make.verdict_of(place, view)
-                rows.append(
-                    make.row(place, (view.upper(), ours, paper, delta, papers, apart, verdict, source))
-                )
-    heads = (
-        "arm", "view", "ours, %", "paper, %", "our difference", "paper's", "ours less paper's", "our verdict",
-        "paper",
-    )  # fmt: skip
-    caption = (
-        f"Differences from {r.reference} in percentage points; where the paper prints none, that of its "
-        "printed accuracies. A model that the paper does not have stands beside each of the paper's: then "
-        "only the direction and the size of an effect can be compared."
-    )
-    title = f"Ours and the paper's: {r.paper}"
-    return study_table("paper", "Beside the paper", title, caption, heads, rows, 1, 7, 8)
+                entries = (view.upper(), ours, paper, delta, papers, apart, verdict, source)
+                rows.append(make.row(place, entries))
+    return study_table("paper", rows, reference=r.reference, paper=r.paper)
 
 
 def _find_paper_rows(make: TableBuilder, place: Place) -> list[PaperRow]:
@@ -250,40 +195,32 @@ def _find_paper_rows(make: TableBuilder, place: Place) -> list[PaperRow]:
     return [row for row in paper_rows(study) if row.arm == place.arm and steps in (None, row.steps)]
 
 
-def calibration_tables(make: TableBuilder) -> list[StudyTable]:
-    """Calibration of the logged tokens, in all and by the student's probability."""
-    caption = (
-        "Middle replies; the teacher agrees with a token if it gives it at least half the student's "
-        "probability. AUROC: of one token it disagrees with and one it agrees with, how often the first has "
-        "the higher entropy; its interval is that of a run, averaged over seeds. Mean ± sample standard "
-        "deviation over seeds."
-    )
-    rows = []
-    for place in make.places:
-        logs = [(c, b) for c in make.cells(place) for b in (c.tokens or {}).get("bins", [])]
-        group = ", ".join(part for part in (make.group(place), place.arm) if part)
-        for low, high in sorted({(b["low"], b["high"]) for _, b in logs}):
-            path = make.path("bins", place, f"{low:g}-{high:g}")
-            entries = _means(path, [(cell, b) for cell, b in logs if b["low"] == low], BINS)
-            rows.append(Row(f"{low:g} to {high:g}", entries, group))
-    title, heads = "Tokens by the student's probability of them", ("probability", *BINS.values())
-    bins = study_table("bins", "Tokens", title, "", heads, rows, fold=True)
+def calibration_table(make: TableBuilder) -> StudyTable:
     rows = []
     for place, logs in _collect_logs(make, "tokens"):
         path = make.path("calibration", place)
         low, high = (end[:1] for end in _means(path, logs, ("auroc_low", "auroc_high")))
         interval = EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]")
-        rows.append(make.row(place, [*_means(path, logs, CALIBRATION), interval]))
-    heads = ("arm", *CALIBRATION.values(), "95% interval")
-    return [study_table("calibration", "Tokens", "Is entropy calibrated?", caption, heads, rows), bins]
+        rows.append(make.row(place, [*_means(path, logs, TABLES["calibration"]["columns"]), interval]))
+    return study_table("calibration", rows)
+
+
+def bins_table(make: TableBuilder) -> StudyTable:
+    rows = []
+    for place in make.places:
+        logs = [(c, b) for c in make.cells(place) for b in (c.tokens or {}).get("bins", [])]
+        group = ", ".join(part for part in (make.group(place), place.arm) if part)
+        for low, high in sorted({(b["low"], b["high"]) for _, b in logs}):
+            some = [(cell, b) for cell, b in logs if b["low"] == low]
+            entries = _means(make.path("bins", place, f"{low:g}-{high:g}"), some, TABLES["bins"]["columns"])
+            rows.append(Row(f"{low:g} to {high:g}", entries, group))
+    return study_table("bins", rows, fold=True)
 
 
 def gradient_table(make: TableBuilder) -> StudyTable:
-    logged = _collect_logs(make, "gradients")
-    rows = [make.row(p, _means(make.path("gradients", p), logs, GRADIENTS)) for p, logs in logged]
-    caption = "The gradient of the middle turns, split into that of the kept and of the dropped tokens."
-    caption, heads = f"{caption} Mean ± sd over seeds.", ("arm", *GRADIENTS.values())
-    return study_table("gradients", "Gradients", "What the mask drops", caption, heads, rows)
+    logged, columns = _collect_logs(make, "gradients"), TABLES["gradients"]["columns"]
+    rows = [make.row(p, _means(make.path("gradients", p), logs, columns)) for p, logs in logged]
+    return study_table("gradients", rows)
 
 
 def _collect_logs(make: TableBuilder, log: str) -> list[tuple[Place, Logs]]:
@@ -372,7 +309,7 @@ def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design 
         if effect and effect.clustered and min(effect.seeds) > 1:
             designs.append(design(*make.matrices(place, view)))
             seeds.append(min(effect.seeds))
-            cells |= {cell.source.folder: cell for cell in make.compared("", place, view).cells}
+            cells |= {cell.source.folder: cell for runs in make.pair(place, view) for cell in runs}
     if not designs:
         return None, 0, []
     typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in designs], axis=0))
