@@ -6,6 +6,7 @@ Text in the SVG is drawn as outlines: a page then needs no font.
 
 import io
 import textwrap
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -49,6 +50,7 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True, "legend.frameon": False, "lines.linewidth": 1.4, "hatch.linewidth": 0.6,
     "figure.facecolor": "white", "axes.facecolor": "white",
 }  # fmt: skip
+FIGURES: dict[str, Any] = tomllib.loads(files("smopd.study").joinpath("figures.toml").read_text("utf-8"))
 PAPER: dict[str, Any] = {
     "marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "", "zorder": 4,
 }  # fmt: skip
@@ -183,14 +185,15 @@ class Plot:
         return {"facecolor": tint(colour, 0.8 if hatch else 0.62), "edgecolor": colour, "hatch": hatch}
 
     def figure(
-        self, name: str, title: str, lead: str, shown: Sequence[Any], panel: Callable[[Axes, Any], None],
-        size: float | tuple[float, float], handles: Sequence[Any], *, whisker: str = OVER_SEEDS,
-        ylabel: str = "", columns: int = 3, in_key: int = 4, **shared: Any,
+        self, kind: str, texts: dict[str, str], shown: Sequence[Any], panel: Callable[[Axes, Any], None],
+        size: float | tuple[float, float], handles: Sequence[Any], *, name: str = "",
+        whisker: str = OVER_SEEDS, ylabel: str = "", columns: int = 3, in_key: int = 4, **shared: Any,
     ) -> Figure:  # fmt: skip
-        """A figure with a panel for everything shown; its caption says what kinds of points were drawn.
+        """A figure of figures.toml, in which `texts` are filled in, with a panel for everything shown.
 
         `size`: of the sheet in inches, or the height of a row of three panels; `in_key`: columns of the key.
         """
+        title, lead = (FIGURES[kind][part].format(**texts) for part in ("title", "caption"))
         if not isinstance(size, tuple):
             rows = -(-len(shown) // 3)
             size = (WIDTH if len(shown) < 3 else WIDE, size * rows - 0.5 * (rows - 1))
@@ -213,7 +216,7 @@ class Plot:
             "Hollow diamonds are the numbers printed in the paper.": self.paper,
         }
         caption = visible(" ".join([lead, *(note for note, there in notes.items() if there and note)]))
-        return Figure(name, heading, caption, svg, pdf.getvalue(), self.numbers)
+        return Figure(name or kind, heading, caption, svg, pdf.getvalue(), self.numbers)
 
     def _key(self, sheet: Sheet, handles: Sequence[Any], columns: int, points: bool) -> None:
         """One key for the whole sheet, above the panels; with `points`, also of what a hollow one means."""

@@ -302,18 +302,17 @@ def _describe_effect(make: TableBuilder, place: Place, effect: Comparison, short
 
 def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design | None, int, list[Cell]]:
     """Root mean squares of the comparisons' spreads, the fewest seeds of an arm, and their runs."""
-    designs, seeds = [], []
-    cells: dict[str, Cell] = {}
+    designs, seeds, cells = [], [], list[Cell]()
     for place in places:
         effect = make.effects[view].get(place)
         if effect and effect.clustered and min(effect.seeds) > 1:
             designs.append(design(*make.matrices(place, view)))
             seeds.append(min(effect.seeds))
-            cells |= {cell.source.folder: cell for runs in make.pair(place, view) for cell in runs}
+            cells += [cell for runs in make.pair(place, view) for cell in runs]
     if not designs:
         return None, 0, []
     typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in designs], axis=0))
-    return Design(designs[0].items, *typical.tolist()), min(seeds), list(cells.values())
+    return Design(designs[0].items, *typical.tolist()), min(seeds), cells
 
 
 def _unsigned(share: float) -> str:
