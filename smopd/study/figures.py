@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from smopd.formatting import percent, points
-from smopd.study.drawing import INK, MARKERS, MUTED, OVER_BOTH, Figure, GridPoint, Plot, dot, name_rows, note
+from smopd.study.drawing import INK, MARKERS, MUTED, Figure, GridPoint, Plot, dot, name_rows, note
 
 from smopd.study.drawing import schematic, settings, spread, tint, words  # isort: skip
 from smopd.study.figures_training import training_figures
@@ -103,7 +103,7 @@ def effects(results: Results) -> Figure | None:
 
     keys = [dot(marker, tint(MUTED, pale), view.upper()) for view, (marker, pale) in looks.items()]
     height = max(2.2, 1.1 + len(arms) * (0.24 * len(views) + 0.1))
-    texts, form = {"reference": results.reference}, {"whisker": OVER_BOTH}
+    texts, form = {"reference": results.reference}, {"whisker": "over_both"}
     return plot.figure("effects", texts, places, panel, height, keys, sharex=True, sharey=True, **form)
 
 
@@ -138,7 +138,7 @@ def cross_scale(results: Results) -> Figure | None:
     difference = words(f"{view.upper()}: difference from {results.reference}, points", 46)
     keys = [dot(plot.shapes[arm], plot.colours[arm], arm) for arm in arms]
     texts = {"view": view.upper(), "reference": results.reference}
-    form: dict[str, Any] = {"whisker": OVER_BOTH, "ylabel": difference, "sharey": True}
+    form: dict[str, Any] = {"whisker": "over_both", "ylabel": difference, "sharey": True}
     return plot.figure("cross-scale", texts, at, panel, 3.6, keys, **form)
 
 
