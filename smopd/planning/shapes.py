@@ -128,7 +128,8 @@ def read_shape(path: Path) -> Shape:
 
 def find_shape(config: Config) -> tuple[Shape, str]:
     """The shape of what `model.path` names, and where it was found. Waits for no network."""
-    name, file, model = config.model.path, config_file(config), None
+    name, file = config.model.path, config_file(config)
+    model: Any = None
     with suppress(Exception):  # not there, or not sound
         model = _parse_config(read_json(file)) if file else None
     if model is not None:

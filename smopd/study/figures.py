@@ -103,8 +103,9 @@ def effects(results: Results) -> Figure | None:
 
     keys = [dot(marker, tint(MUTED, pale), view.upper()) for view, (marker, pale) in looks.items()]
     height = max(2.2, 1.1 + len(arms) * (0.24 * len(views) + 0.1))
-    texts, form = {"reference": results.reference}, {"whisker": "over_both"}
-    return plot.figure("effects", texts, places, panel, height, keys, sharex=True, sharey=True, **form)
+    texts = {"reference": results.reference}
+    form: dict[str, Any] = {"whisker": "over_both", "sharex": True, "sharey": True}
+    return plot.figure("effects", texts, places, panel, height, keys, **form)
 
 
 def cross_scale(results: Results) -> Figure | None:

@@ -239,19 +239,13 @@ def _means(path: tuple[object, ...], logs: Logs, columns: Iterable[str]) -> list
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
     """What the study found in plain sentences: gains, losses, what may be chance, single seeds, power."""
     make, lines = TableBuilder(results, effects), []
-    phrases = {
-        "gain": f"gain over {results.reference}",
-        "loss": f"loss against {results.reference}",
-        "inside run-to-run variation": f"inside run-to-run variation of {results.reference}",
-        "no spread over seeds": f"no spread over seeds to judge by (against {results.reference})",
-        "single seed": f"single seed, so nothing can be said beyond these runs (against {results.reference})",
-    }
     for view in make.views:
         for verdict in VERDICTS:
             those = [(p, effect) for p, effect in make.effects[view].items() if effect.verdict == verdict]
             short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the rest
             some = [_describe_effect(make, place, effect, short) for place, effect in those]
-            lines += [f"{view.upper()}, {phrases[verdict]}: {'; '.join(some)}."] if some else []
+            phrase = TABLES["verdicts"][verdict].format(reference=results.reference)
+            lines += [f"{view.upper()}, {phrase}: {'; '.join(some)}."] if some else []
     lines += [line for view in make.views if (line := _describe_changes(make, view))]
     if not any(make.effects.values()) and len(results.arms) > 1:
         lines.append(f"No arm has been compared with {results.reference}.")
