@@ -20,6 +20,7 @@ from smopd.study.table_parts import EMPTY, NONE, TABLES, VERDICTS, Effects, Entr
 from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table, table_name, whole  # isort: skip
 from smopd.tables import Row
 
+_unsigned = partial(points, sign=False)
 MANY = 8  # arms that one sentence can tell in full
 Logs = list[tuple[Cell, dict[str, Any]]]
 
@@ -307,10 +308,6 @@ def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design 
         return None, 0, []
     typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in designs], axis=0))
     return Design(designs[0].items, *typical.tolist()), min(seeds), cells
-
-
-def _unsigned(share: float) -> str:
-    return points(share, sign=False)
 
 
 def _decimals(digits: int, value: float) -> str:
