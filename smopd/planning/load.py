@@ -98,8 +98,7 @@ class TypicalChat:
     def play(self, example: Example, view: View, verbatim: bool) -> Conversation:
         """A conversation with replies of average length; `verbatim`: the history keeps sampled tokens."""
         lengths, dirty = self.lengths, self._system
-        users = user_turns(example, view)
-        played = Conversation(example, view)
+        users, played = user_turns(example, view), Conversation(example, view)
         for turn, user in enumerate(users):
             reply = self._new(lengths.answer if turn == len(users) - 1 else lengths.middle)
             text = _text(f"reply-{next(self._unused)}", len(reply))
@@ -122,8 +121,7 @@ def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -
     """What goes through a model for these sequences, in rows of at most `row_tokens`. Attention goes segment
     by segment (on a CPU), through flex_attention (on a GPU, in padded rows), or under a whole mask.
     """
-    whole = [[*context, *reply] for context, reply in sequences]
-    total = Packed()
+    whole, total = [[*context, *reply] for context, reply in sequences], Packed()
     for chosen in rows_within(whole, row_tokens) if whole else []:
         subtree_end = layout([whole[k] for k in chosen])[2]
         length = len(subtree_end)

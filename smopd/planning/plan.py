@@ -111,8 +111,7 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
         return chosen
     for change in list(chosen):
         without = [c for c in chosen if c != change]
-        if peak(without) <= gpu.bytes:
-            chosen = without
+        chosen = without if peak(without) <= gpu.bytes else chosen
     return chosen
 
 

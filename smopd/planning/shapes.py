@@ -3,8 +3,11 @@ without sparsity; memory in decimal gigabytes.
 """
 
 import re
+import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,17 +76,6 @@ def adapted_projections(config: Config) -> tuple[str, ...]:
     return tuple(p for p in PROJECTIONS if {p, "all-linear"} & set(config.lora.targets))
 
 
-# Published numbers, for a machine without network; a pattern is matched against the last part of model.path.
-SHAPES = {
-    r"qwen3-0\.6b": Shape(1024, 28, 16, 8, 128, 3072, 151936, True, True),
-    r"qwen3-1\.7b": Shape(2048, 28, 16, 8, 128, 6144, 151936, True, True),
-    r"qwen3-4b": Shape(2560, 36, 32, 8, 128, 9728, 151936, True, True),
-    r"qwen3-8b": Shape(4096, 36, 32, 8, 128, 12288, 151936, False, True),
-    r"qwen3-14b": Shape(5120, 40, 40, 8, 128, 17408, 151936, False, True),
-    r"qwen3-32b": Shape(5120, 64, 64, 8, 128, 25600, 151936, False, True),
-    r"(meta-)?llama-3(\.1)?-8b": Shape(4096, 32, 32, 8, 128, 14336, 128256, False, False),
-    r"(meta-)?llama-3(\.[13])?-70b": Shape(8192, 80, 64, 8, 128, 28672, 128256, False, False),
-}
 # What a shape is read from. A config.json that says all of it, as most do, is read without transformers,
 # whose import takes seconds; where it leaves something out, the defaults of its class count.
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
@@ -109,8 +101,7 @@ def shape_of(model: Any, name: str = "this config") -> Shape:
 def _parse_config(tree: dict[str, Any]) -> Any:
     """A config.json as an object; what transformers raises at one that it does not understand."""
     # A model with code of its own: transformers knows its kind or does not.
-    whole = "auto_map" not in tree and all(isinstance(tree.get(key), kind) for key, kind in KINDS.items())
-    if whole:
+    if "auto_map" not in tree and all(isinstance(tree.get(key), kind) for key, kind in KINDS.items()):
         return SimpleNamespace(**tree)
     from transformers import AutoConfig
 
@@ -138,19 +129,18 @@ def read_shape(path: Path) -> Shape:
 def find_shape(config: Config) -> tuple[Shape, str]:
     """The shape of what `model.path` names, and where it was found. Waits for no network."""
     name, file = config.model.path, config_file(config)
-    try:
-        if file is None:
-            raise FileNotFoundError
-        model = _parse_config(read_json(file))
-    except Exception:  # not there, or not sound
-        last = name.rstrip("/").rpartition("/")[2].lower()
-        for pattern, shape in SHAPES.items():
-            if re.match(pattern + r"(-|$)", last):
-                return shape, "published numbers"
-        problem = "its config is not on this machine, and its shape is none of those smopd knows"
-        advice = "give --model-config with its config.json (or the folder of it)"
-        raise UserError(f"model.path: {name}: {problem}; {advice}") from None
-    return shape_of(model, name), "its config"
+    model: Any = None
+    with suppress(Exception):  # not there, or not sound
+        model = _parse_config(read_json(file)) if file else None
+    if model is not None:
+        return shape_of(model, name), "its config"
+    last = name.rstrip("/").rpartition("/")[2].lower()
+    for pattern, shape in SHAPES.items():
+        if re.match(pattern + r"(-|$)", last):
+            return shape, "published numbers"
+    problem = "its config is not on this machine, and its shape is none of those smopd knows"
+    advice = "give --model-config with its config.json (or the folder of it)"
+    raise UserError(f"model.path: {name}: {problem}; {advice}")
 
 
 @dataclass(frozen=True)
@@ -174,20 +164,9 @@ class Gpu:
         return self.memory * 1e9
 
 
-_PUBLISHED = (
-    Gpu("rtx-pro-6000", 96, 504, 126, 1792, 64),  # Blackwell workstation edition: what the paper used
-    Gpu("h100", 80, 989, 67, 3350, 450),
-    Gpu("h100-96", 96, 989, 67, 3350, 450),
-    Gpu("h200", 141, 989, 67, 4800, 450),
-    Gpu("a100-80", 80, 312, 19.5, 2039, 300),
-    Gpu("a100-40", 40, 312, 19.5, 1555, 300),
-    Gpu("l40s", 48, 362, 91.6, 864, 32),
-    Gpu("rtx4090", 24, 165, 82.6, 1008, 32),
-    Gpu("rtx3090", 24, 71, 35.6, 936, 32),
-    Gpu("a10g", 24, 70, 35, 600, 32),
-    Gpu("cpu", 16, 0.1, 0.1, 20, 10),  # two ordinary cores: an order of magnitude, no more
-)
-GPUS = {gpu.name: gpu for gpu in _PUBLISHED}
+_PUBLISHED = tomllib.loads(files("smopd.planning").joinpath("published.toml").read_text("utf-8"))
+GPUS = {name: Gpu(name, **numbers) for name, numbers in _PUBLISHED["gpus"].items()}
+SHAPES = {pattern: Shape(**sizes) for pattern, sizes in _PUBLISHED["shapes"].items()}
 
 
 def find_gpu(name: str) -> Gpu:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from smopd.errors import UserError
-from smopd.formatting import finite
 from smopd.runs import Run
 from smopd.runs.tokens import read
+from smopd.study.results import round_finite
 
 AGREES = np.log(0.5)  # log t - log s, at least
 BINS = 10
@@ -27,10 +27,9 @@ DRAWS = 200
 Tokens = dict[str, np.ndarray]
 
 
-def load_tokens(run: Path, term: str | None = None) -> Tokens:
-    """Every logged token of one term, with the step and a number for its rollout.
-
-    By default the first term that chooses among its tokens, or the first of all.
+def load_tokens(run: Path) -> Tokens:
+    """Every logged token of the first term that chooses among its tokens, or of the first of all; rollouts
+    are numbered through.
     """
     files = Run(run).token_files
     if not files:
@@ -39,14 +38,9 @@ def load_tokens(run: Path, term: str | None = None) -> Tokens:
     rollouts = 0
     for path in files:
         logged = read(path, "numpy")
-        wanted = term or [*logged.selecting, *logged.terms][0]
-        if wanted not in logged.terms:
-            raise UserError(f"{path}: has no term {wanted!r}; its terms are {', '.join(logged.terms)}")
-        values = dict(logged.values)
-        chosen = values["part"] == logged.terms.index(wanted)
+        term, values = [*logged.selecting, *logged.terms][0], dict(logged.values)
+        chosen = values["part"] == logged.terms.index(term)
         values["rollout"] = values["rollout"].astype(np.int64) + rollouts
-        step = int(path.name.removeprefix("step-").removesuffix(".safetensors"))
-        values["step"] = np.full(len(chosen), step)
         rollouts += len(logged.ids)
         for name, column in values.items():
             columns.setdefault(name, []).append(column[chosen])
@@ -61,7 +55,6 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
         return None
     student, teacher = np.exp(student_logp), np.exp(teacher_logp)
     agrees, kept = teacher_logp - student_logp >= AGREES, tokens["kept"].astype(bool)
-    area, low, high = auroc_interval(entropy, ~agrees, tokens["rollout"])
     bins, by_entropy = [], []
     place = np.minimum((student * BINS).astype(int), BINS - 1)
     for number in np.unique(place):
@@ -72,20 +65,14 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
         chosen = (entropy >= first) & ((entropy < last) | (last == edges[-1]))
         if chosen.any():  # not where edges are so near each other that no token lies between them
             means = _means(chosen, agreement=agrees, divergence=divergence)
-            by_entropy.append(
-                {"count": means.pop("count"), **_round_values({"low": first, "high": last}), **means}
-            )
-    gaps = (one["count"] * abs(one["student"] - one["teacher"]) for one in bins)
-    shares: dict[str, Any] = {
-        "tokens": len(entropy),
-        "rollouts": len(np.unique(tokens["rollout"])),
-        "agreement": agrees.mean(),
-        "auroc": area,
-        "auroc_low": low,
-        "auroc_high": high,
-        "ece": sum(gaps) / len(entropy),
-        "dropped": (~kept).mean(),
-    }
+            ends = _round_values({"low": first, "high": last})
+            by_entropy.append({"count": means.pop("count"), **ends, **means})
+    rollouts, gaps = tokens["rollout"], (one["count"] * abs(one["student"] - one["teacher"]) for one in bins)
+    shares: dict[str, Any] = {"tokens": len(entropy), "rollouts": len(np.unique(rollouts))}
+    shares["agreement"] = agrees.mean()
+    areas = auroc_interval(entropy, ~agrees, rollouts)
+    shares |= zip(("auroc", "auroc_low", "auroc_high"), areas, strict=True)
+    shares |= {"ece": sum(gaps) / len(entropy), "dropped": (~kept).mean()}
     for name, column in (("agreement", agrees), ("divergence", divergence)):
         for part, chosen in (("kept", kept), ("dropped", ~kept)):
             shares[f"{name}_{part}"] = column[chosen].mean() if chosen.any() else None
@@ -109,23 +96,15 @@ def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None
     return float((with_event * (below + without / 2)).sum() / pairs) if pairs else float("nan")
 
 
-def auroc_interval(
-    score: np.ndarray, event: np.ndarray, cluster: np.ndarray, seed: int = 0
-) -> tuple[float, float, float]:
+def auroc_interval(score: np.ndarray, event: np.ndarray, cluster: np.ndarray) -> tuple[float, float, float]:
     """AUROC and its 95% interval by a bootstrap over clusters."""
-    _, place = np.unique(cluster, return_inverse=True)
-    clusters = int(place.max()) + 1 if len(place) else 0
-    draw = np.random.default_rng(seed)
-    counts = (np.bincount(draw.integers(0, clusters, clusters), minlength=clusters) for _ in range(DRAWS))
+    names, place = np.unique(cluster, return_inverse=True)
+    size, draw = len(names), np.random.default_rng(0)
+    counts = (np.bincount(draw.integers(0, size, size), minlength=size) for _ in range(DRAWS))
     drawn = [auroc(score, event, count[place].astype(float)) for count in counts]
     low, high = np.nanquantile(drawn, [0.025, 0.975]) if not np.isnan(drawn).all() else (np.nan, np.nan)
     return auroc(score, event), float(low), float(high)
 
 
 def _round_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Six digits, and None for what is no number: results are JSON."""
-
-    def round_value(value: Any) -> Any:
-        return value if value is None or isinstance(value, int) else finite(float(f"{value:.6g}"))
-
-    return {name: round_value(value) for name, value in values.items()}
+    return {k: value if isinstance(value, int) else round_finite(value, 6) for k, value in values.items()}

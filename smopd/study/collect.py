@@ -1,6 +1,5 @@
 """From the folders of a study to its results; with `rejudge` every reply is verified anew."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from smopd.runs.evaluations import TRAINED, evaluation_folder
 from smopd.runs.layout import EVAL
 from smopd.study.calibration import calibration, load_tokens
 from smopd.study.plan import PlannedCell
-from smopd.study.results import DIGITS, TURNS, Cell, CellSource, Results, encode
+from smopd.study.results import DIGITS, TURNS, Cell, CellSource, Results, encode, round_finite
 from smopd.study.run import StudyFolder
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
@@ -60,7 +59,7 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
 
 class _Reader:
     def __init__(self, root: Path, config: Config, rejudge: bool) -> None:
-        self.root, self.runs = root, config.eval.runs
+        self.root = root
         self.items: list[str] = []
         self.middle: list[int] = []  # judged middle replies by item, where every item has some
         self.data = ""
@@ -106,10 +105,10 @@ class _Reader:
             *(model, arm, axes, seed, source),
             right={view: self._counts(outcomes, view, False) for view in views} | self._turns(outcomes),
             right_any={view: self._counts(outcomes, view, True) for view in views},
-            curves={name: [_round_finite(row.get(name)) for row in metrics] for name in curve_names(metrics)},
+            curves={k: [round_finite(row.get(k), 4) for row in metrics] for k in curve_names(metrics)},
             tokens=calibration(load_tokens(place)) if run.token_files else None,
             gradients=run.gradients,
-            seconds=_round_finite(sum(row["seconds/step"] for row in timings)) if timings else None,
+            seconds=round_finite(sum(row["seconds/step"] for row in timings), 4) if timings else None,
         )
 
     def _counts(self, outcomes: Sequence[Outcome], view: str, any_turn: bool) -> str:
@@ -164,7 +163,3 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
             outcome = replace(outcome, any_correct=some, turns=turns, **last)
         fresh.append(outcome)
     return fresh
-
-
-def _round_finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")

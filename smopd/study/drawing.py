@@ -6,6 +6,7 @@ Text in the SVG is drawn as outlines: a page then needs no font.
 
 import io
 import textwrap
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,8 +37,6 @@ ARM_COLOURS = {"base": "#c3cad1", **dict(zip(PAPERS_OWN, _PAPERS_COLOURS, strict
 _OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d31 #117733"
 OTHER_COLOURS = tuple(_OTHERS.split())
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
-OVER_SEEDS = "Whiskers are 95% intervals of the mean over seeds (Student's t)."
-OVER_BOTH = "Whiskers are 95% intervals over seeds (Welch), both arms' seeds counted."
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "smopd", "svg.fonttype": "path", "pdf.fonttype": 42, "text.parse_math": False,
     "font.family": ["DejaVu Sans"], "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8,
@@ -49,6 +48,7 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True, "legend.frameon": False, "lines.linewidth": 1.4, "hatch.linewidth": 0.6,
     "figure.facecolor": "white", "axes.facecolor": "white",
 }  # fmt: skip
+FIGURES: dict[str, Any] = tomllib.loads(files("smopd.study").joinpath("figures.toml").read_text("utf-8"))
 PAPER: dict[str, Any] = {
     "marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "", "zorder": 4,
 }  # fmt: skip
@@ -88,12 +88,12 @@ class GridPoint(NamedTuple):
 
 
 class Plot:
-    """A study and what a figure of it has come to hold: its numbers, and which kinds of points."""
+    """A study and what a figure of it has come to hold."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.numbers: list[tuple[str, float]] = []
-        self.single = self.agreeing = self.whisker = self.paper = False
+        self.points = set[str]()  # kinds of points that were drawn, see figures.toml
         others = [arm for arm in results.arms if arm not in ARM_COLOURS]
         self.colours = ARM_COLOURS | dict(zip(others, OTHER_COLOURS * len(others), strict=False))
         # For readers and printers without colour.
@@ -150,25 +150,19 @@ class Plot:
         upright: bool = False,
     ) -> float:  # fmt: skip
         """Draw a mean with its whisker, if any, hollow for a single seed; returns the far end of it."""
-        x, y = (at, estimate.mean) if upright else (estimate.mean, at)
-        end = estimate.mean
-        if estimate.low is not None and estimate.high is not None:
+        mean, low, high, seeds = estimate
+        x, y = (at, mean) if upright else (mean, at)
+        if low is not None and high is not None:
             # Lines of several arms may cross; a bar may have the colour of its whisker.
-            ink, error = (
-                colour if upright else INK,
-                [[estimate.mean - estimate.low], [estimate.high - estimate.mean]],
-            )
+            ink, error = colour if upright else INK, [[mean - low], [high - mean]]
             errors: Any = {"yerr" if upright else "xerr": error}
             axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
-            end, self.whisker = estimate.high, True
-        elif estimate.seeds == 1:
-            self.single = True
-        else:
-            self.agreeing = True
-        fill = "white" if estimate.seeds == 1 else colour
+        kind = "single" if seeds == 1 else "agreeing"
+        self.points.add(kind if low is None else "whisker")
+        fill = "white" if seeds == 1 else colour
         axes.plot(x, y, marker=marker, ms=size, mfc=fill, mec=colour, mew=1.1, ls="none", zorder=3)
         self.add(name, estimate)
-        return end
+        return mean if high is None else high
 
     def paper_point(
         self, axes: Axes, name: str, value: float | None, at: float, upright: bool = False
@@ -177,7 +171,7 @@ class Plot:
         if value is not None:
             axes.plot(*((at, value) if upright else (value, at)), **PAPER)
             self.numbers.append((f"{name}/paper", value))
-            self.paper = True
+            self.points.add("paper")
 
     def bar_style(self, colour: str, view: str) -> dict[str, Any]:
         """The main view in the full colour, the first of the others pale, the rest hatched."""
@@ -188,14 +182,15 @@ class Plot:
         return {"facecolor": tint(colour, 0.8 if hatch else 0.62), "edgecolor": colour, "hatch": hatch}
 
     def figure(
-        self, name: str, title: str, lead: str, shown: Sequence[Any], panel: Callable[[Axes, Any], None],
-        size: float | tuple[float, float], handles: Sequence[Any], *, whisker: str = OVER_SEEDS,
-        ylabel: str = "", columns: int = 3, in_key: int = 4, **shared: Any,
+        self, kind: str, texts: dict[str, str], shown: Sequence[Any], panel: Callable[[Axes, Any], None],
+        size: float | tuple[float, float], handles: Sequence[Any], *, name: str = "",
+        whisker: str = "over_seeds", ylabel: str = "", columns: int = 3, in_key: int = 4, **shared: Any,
     ) -> Figure:  # fmt: skip
-        """A figure with a panel for everything shown; its caption says what kinds of points were drawn.
+        """A figure of figures.toml, in which `texts` are filled in, with a panel for everything shown.
 
         `size`: of the sheet in inches, or the height of a row of three panels; `in_key`: columns of the key.
         """
+        title, lead = (FIGURES[kind][part].format(**texts) for part in ("title", "caption"))
         if not isinstance(size, tuple):
             rows = -(-len(shown) // 3)
             size = (WIDTH if len(shown) < 3 else WIDE, size * rows - 0.5 * (rows - 1))
@@ -211,20 +206,17 @@ class Plot:
             sheet.set_layout_engine("none")  # it is laid out already
             metadata = {"Title": heading, "CreationDate": None, "Creator": None}
             FigureCanvasPdf(sheet).print_pdf(pdf, metadata=metadata)
-        notes = {
-            whisker: self.whisker,
-            "Hollow points are a single seed and have no interval over seeds.": self.single,
-            "A filled point without a whisker: its seeds all agree, which gives no interval.": self.agreeing,
-            "Hollow diamonds are the numbers printed in the paper.": self.paper,
-        }
-        caption = visible(" ".join([lead, *(note for note, there in notes.items() if there and note)]))
-        return Figure(name, heading, caption, svg, pdf.getvalue(), self.numbers)
+        drawn = {whisker if point == "whisker" else point for point in self.points}
+        notes = (text for point, text in FIGURES["points"].items() if point in drawn)
+        caption = visible(" ".join([lead, *notes]))
+        return Figure(name or kind, heading, caption, svg, pdf.getvalue(), self.numbers)
 
     def _key(self, sheet: Sheet, handles: Sequence[Any], columns: int, points: bool) -> None:
         """One key for the whole sheet, above the panels; with `points`, also of what a hollow one means."""
         single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
         paper = Line2D([], [], label="paper", **PAPER)
-        keys = [*handles, *[single] * (self.single and points), *[paper] * self.paper]
+        keys = [*handles, *[single] * (points and "single" in self.points)]
+        keys += [paper] * ("paper" in self.points)
         if keys:
             labels, columns = [words(handle.get_label(), 30, 2) for handle in keys], min(columns, len(keys))
             looks: dict[str, Any] = {"ncols": columns, "handlelength": 1.6, "columnspacing": 1.4}

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from smopd.formatting import percent, points
-from smopd.study.drawing import INK, MARKERS, MUTED, OVER_BOTH, Figure, GridPoint, Plot, dot, name_rows, note
+from smopd.study.drawing import INK, MARKERS, MUTED, Figure, GridPoint, Plot, dot, name_rows, note
 
 from smopd.study.drawing import schematic, settings, spread, tint, words  # isort: skip
 from smopd.study.figures_training import training_figures
@@ -23,7 +23,6 @@ from smopd.study.results import Results
 from smopd.study.statistics import mean_sd
 
 CLOSE = 0.06  # values nearer than this share of the range would have labels on top of each other
-FROM_ABOVE_ZERO = "The axis does not begin at zero."
 
 
 def make_figures(results: Results) -> list[Figure]:
@@ -72,8 +71,8 @@ def ablation(results: Results) -> Figure | None:
 
     keys = [Patch(lw=0, label=view.upper(), **plot.bar_style(MUTED, view)) for view in views]
     height = max(2.4, 1.1 + len(names) * (0.16 * len(views) + 0.12))
-    caption = f"Share of correct answers by arm in {_join_views(views)}."
-    return plot.figure("ablation", "Accuracy by arm", caption, plot.spots, panel, height, keys, sharey=True)
+    texts = {"views": _join_views(views)}
+    return plot.figure("ablation", texts, plot.spots, panel, height, keys, sharey=True)
 
 
 def effects(results: Results) -> Figure | None:
@@ -104,10 +103,9 @@ def effects(results: Results) -> Figure | None:
 
     keys = [dot(marker, tint(MUTED, pale), view.upper()) for view, (marker, pale) in looks.items()]
     height = max(2.2, 1.1 + len(arms) * (0.24 * len(views) + 0.1))
-    title = f"Effect against {results.reference}"
-    caption = f"Difference of every arm from {results.reference}, in percentage points."
-    form: dict[str, Any] = {"whisker": OVER_BOTH, "sharex": True, "sharey": True}
-    return plot.figure("effects", title, caption, places, panel, height, keys, **form)
+    texts = {"reference": results.reference}
+    form: dict[str, Any] = {"whisker": "over_both", "sharex": True, "sharey": True}
+    return plot.figure("effects", texts, places, panel, height, keys, **form)
 
 
 def cross_scale(results: Results) -> Figure | None:
@@ -140,9 +138,9 @@ def cross_scale(results: Results) -> Figure | None:
 
     difference = words(f"{view.upper()}: difference from {results.reference}, points", 46)
     keys = [dot(plot.shapes[arm], plot.colours[arm], arm) for arm in arms]
-    caption = f"Difference of {view.upper()} from {results.reference} by model, in percentage points."
-    form: dict[str, Any] = {"whisker": OVER_BOTH, "ylabel": difference, "sharey": True}
-    return plot.figure("cross-scale", "Effect across models", caption, at, panel, 3.6, keys, **form)
+    texts = {"view": view.upper(), "reference": results.reference}
+    form: dict[str, Any] = {"whisker": "over_both", "ylabel": difference, "sharey": True}
+    return plot.figure("cross-scale", texts, at, panel, 3.6, keys, **form)
 
 
 def seeds(results: Results) -> Figure | None:
@@ -180,10 +178,8 @@ def seeds(results: Results) -> Figure | None:
     tick = Line2D([], [], color=MUTED, marker="|", ms=9, mew=2.4, ls="none", label="mean over seeds")
     bar = Line2D([], [], color=INK, lw=1, label="± sample standard deviation")
     keys = [dot("o", MUTED, "one seed"), tick, bar]
-    lead = f"{view.upper()} accuracy of every seed, with mean and sample standard deviation."
-    caption, height = f"{lead} {FROM_ABOVE_ZERO}", max(2.4, 1.2 + 0.5 * len(arms))
-    form: dict[str, Any] = {"sharex": True, "sharey": True}
-    return plot.figure("seeds", "Spread over seeds", caption, places, panel, height, keys, **form)
+    texts, height = {"view": view.upper()}, max(2.4, 1.2 + 0.5 * len(arms))
+    return plot.figure("seeds", texts, places, panel, height, keys, sharex=True, sharey=True)
 
 
 def axis_figure(results: Results, setting: str) -> Figure | None:
@@ -245,12 +241,11 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
             colour, marker, _ = look(arm, view)
             named = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
             keys.append(dot(marker, colour, ", ".join(named)))
-    name, what = ("steps", "training steps") if setting == "train.steps" else (f"axis-{setting}", setting)
-    caption = f"Accuracy in {_join_views(results.views)} against {setting}; small dots are single seeds."
+    name, title = ("steps", "training steps") if setting == "train.steps" else (f"axis-{setting}", setting)
+    texts = {"views": _join_views(results.views), "setting": setting, "title": title}
     shown = [(group, part) for group in groups for part in parts]
-    form: dict[str, Any] = {"ylabel": "accuracy, %", "sharey": True}
-    lead = f"{caption} {FROM_ABOVE_ZERO}"
-    return plot.figure(name, f"Accuracy against {what}", lead, shown, panel, 3.4, keys, **form)
+    form: dict[str, Any] = {"name": name, "ylabel": "accuracy, %", "sharey": True}
+    return plot.figure("axis", texts, shown, panel, 3.4, keys, **form)
 
 
 def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:

@@ -6,6 +6,7 @@ its curves share a figure. It leaves out the accuracies (figures.py) and how the
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,21 +15,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from smopd.formatting import finite
-from smopd.study.drawing import MARKERS, MUTED, OTHER_COLOURS, WIDE, Figure, GridPoint, Plot
+from smopd.study.drawing import FIGURES, MARKERS, MUTED, OTHER_COLOURS, WIDE, Figure, GridPoint, Plot
 
 from smopd.study.drawing import name_rows, note, settings, spread, tint, words  # isort: skip
 from smopd.study.results import Cell, Results
 
-# Metric, also of a term of the loss (`metric/term`), and the title of its panel.
-METRICS = {
-    "loss": "loss", "outcome": "right final answers, share", "clipped": "clipped tokens, {} turns",
-    "kept": "kept tokens, {} turns", "entropy": "entropy, {} turns, nats",
-    "divergence": "divergence, {} turns, nats", "grad_norm": "gradient norm",
-}  # fmt: skip
+METRICS, SHARES = (FIGURES[kind]["panels"] for kind in ("curves", "gradients"))
 BANDS = 6  # of more lines than this the bands would hide each other
 PANELS = 9  # more curves than this would be too small to read
-SHARES = {"tokens_dropped": "tokens", "divergence_dropped": "divergence"}
-SHARES |= {"norm_share_dropped": "gradient norm"}
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -72,11 +66,10 @@ def _lines(plot: Plot) -> list[tuple[GridPoint, list[Line]]]:
     return [(GridPoint(m, {}, m if len(by_model) > 1 else ""), lines) for m, lines in by_model.items()]
 
 
-def _names(base: str, title: str, at: GridPoint) -> tuple[str, str, str]:
-    """Name and title of a figure of which there may be several, and what tells them apart."""
-    name = f"{base}-{re.sub(r'[^a-z0-9.]+', '-', at.label.lower()).strip('-.')}".removesuffix("-")
-    of = f" ({at.label})" if at.label else ""
-    return name, f"{title}{of}", of
+def _tell_apart(kind: str, at: GridPoint) -> tuple[str, str]:
+    """Name of a figure of which there may be several, and what its texts say of it."""
+    name = f"{kind}-{re.sub(r'[^a-z0-9.]+', '-', at.label.lower()).strip('-.')}".removesuffix("-")
+    return name, f" ({at.label})" if at.label else ""
 
 
 def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
@@ -96,7 +89,7 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
     banded = len(drawn) <= BANDS
 
     def panel(axes: Axes, key: str) -> None:
-        for place, line in enumerate(drawn):
+        for line, dashes in zip(drawn, cycle(DASHES), strict=False):
             rows = data[key].get(line.name)
             if rows is None:
                 continue
@@ -105,27 +98,24 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
             steps = np.arange(1, len(mean) + 1)
             if banded and len(rows) > 1:
                 axes.fill_between(steps, low, high, color=line.colour, alpha=0.16, lw=0)
-            axes.plot(steps, mean, color=line.colour, ls=DASHES[place % len(DASHES)], lw=1.3)
+            axes.plot(steps, mean, color=line.colour, ls=dashes, lw=1.3)
             last = np.flatnonzero(np.isfinite(mean))[-1]
             plot.numbers.append((line.number(key, f"step {last + 1}"), float(mean[last])))
         metric, _, term = key.partition("/")
-        title = METRICS[metric].format(term or terms) if metric in METRICS else key
+        title = METRICS[metric].format(term=term or terms) if metric in METRICS else key
         axes.set_title(words(title, 34, 2), loc="left")
         axes.set_xlabel("step" if key in metrics[-3:] else "")
         axes.grid()
 
-    keys = [
-        Line2D([], [], color=line.colour, ls=DASHES[i % len(DASHES)], lw=1.4, label=line.name)
-        for i, line in enumerate(drawn)
-    ]
-    name, title, of = _names("curves", "Training curves", at)
+    looks = zip(drawn, cycle(DASHES), strict=False)
+    keys = [Line2D([], [], color=line.colour, ls=ls, lw=1.4, label=line.name) for line, ls in looks]
+    name, of = _tell_apart("curves", at)
     band = " with a band from the lowest to the highest seed" if banded else ""
-    several = any(len(line.cells) > 1 for line in lines)
-    caption = f"Training step by step{of}, {f'mean over seeds{band}' if several else 'a single seed'}."
-    if window > 1:
-        caption += f" Every value is the mean of {2 * (window // 2) + 1} steps around it."
+    over = f"mean over seeds{band}" if any(len(line.cells) > 1 for line in lines) else "a single seed"
+    around = f" Every value is the mean of {2 * (window // 2) + 1} steps around it." if window > 1 else ""
+    texts = {"of": of, "over": over, "smoothing": around}
     size = (WIDE, 0.8 + 1.9 * -(-len(metrics) // 3))
-    return plot.figure(name, title, caption, metrics, panel, size, keys, in_key=5, sharex=True)
+    return plot.figure("curves", texts, metrics, panel, size, keys, name=name, in_key=5, sharex=True)
 
 
 def _stack_seeds(cells: Sequence[Cell], key: str) -> np.ndarray:
@@ -190,9 +180,8 @@ def _calibration(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
             estimate, name = spread(line.known("tokens", "auroc")), line.number("auroc")
             if estimate is None:
                 continue
-            only = next(
-                c.tokens for c in line.cells if c.tokens and finite(c.tokens.get("auroc")) is not None
-            )
+            logs = (cell.tokens or {} for cell in line.cells)
+            only = next(log for log in logs if finite(log.get("auroc")) is not None)
             low, high = (finite(only.get(f"auroc_{end}")) for end in ("low", "high"))
             if estimate.seeds == 1 and low is not None and high is not None:  # over rollouts of the run
                 axes.plot([low, high], [row, row], color=line.colour, lw=0.9, marker="|", ms=5)
@@ -203,20 +192,13 @@ def _calibration(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
         axes.margins(x=0.14)
         name_rows(axes, [line.name for line in lines], "AUROC", "entropy finds disagreement")
 
-    name, title, of = _names("calibration", "Calibration of middle-turn tokens", at)
-    caption = (
-        f"Tokens of middle turns{of}, runs of an arm pooled. Left: the teacher's mean probability of "
-        "the sampled token against the student's, and the share of tokens the teacher agrees with (dashed). "
-        "Middle: that share by the student's entropy. Right: AUROC of entropy for disagreement, 0.5 where "
-        "entropy says nothing; whiskers are 95% intervals over seeds, or over rollouts where there is a "
-        "single seed."
-    )
+    name, of = _tell_apart("calibration", at)
     look: dict[str, Any] = {"ms": 4, "lw": 1.4}
     keys = [Line2D([], [], color=line.colour, marker=line.marker, label=line.name, **look) for line in lines]
     keys.append(Line2D([], [], color=MUTED, ls="--", lw=1.4, label="teacher agrees, share"))
     size, shown = (WIDE, max(3.3, 1.5 + 0.32 * len(lines))), (confidence, agreement, area)
-    form: dict[str, Any] = {"whisker": "", "in_key": 5}
-    return plot.figure(name, title, caption, shown, lambda axes, draw: draw(axes), size, keys, **form)
+    form: dict[str, Any] = {"name": name, "whisker": "", "in_key": 5}
+    return plot.figure("calibration", {"of": of}, shown, lambda axes, draw: draw(axes), size, keys, **form)
 
 
 def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> list[dict[str, float]]:
@@ -252,18 +234,15 @@ def _gradients(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
     def pale(colour: str) -> dict[str, Any]:
         return {"facecolor": tint(colour, 0.75), "edgecolor": colour, "hatch": "////", "lw": 0}
 
-    def share(axes: Axes, row: int, line: Line, key: str, mean: float) -> None:
-        dropped, kept = 100 * mean, 100 - 100 * mean
-        axes.barh(row, kept, 0.62, color=line.colour, lw=0)
-        axes.barh(row, dropped, 0.62, left=kept, **pale(line.colour))
-        note(axes, f"{dropped:.0f}", (100, row), (3, 0), va="center")
-        plot.numbers.append((line.number(key), dropped))
-
     def panel(axes: Axes, key: str) -> None:
         for row, line in enumerate(lines):
             estimate = spread(line.known("gradients", key))
             if estimate is not None and key in SHARES:
-                share(axes, row, line, key, estimate.mean)
+                dropped, kept = 100 * estimate.mean, 100 - 100 * estimate.mean
+                axes.barh(row, kept, 0.62, color=line.colour, lw=0)
+                axes.barh(row, dropped, 0.62, left=kept, **pale(line.colour))
+                note(axes, f"{dropped:.0f}", (100, row), (3, 0), va="center")
+                plot.numbers.append((line.number(key), dropped))
             elif estimate is not None:
                 plot.mean_point(axes, line.number(key), estimate, row, line.colour, "o")
         if key in SHARES:
@@ -275,15 +254,9 @@ def _gradients(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
             axes.axvline(0, color=MUTED, lw=0.8)
             axes.set(xlim=(-1.05, 1.05), xticks=(-1, 0, 1))
 
-    name, title, of = _names("gradients", "What the mask drops", at)
-    caption = (
-        f"What the mask drops of the middle turns{of}, mean over seeds: share of tokens, of their "
-        "divergence, and of the summed norms of both parts' gradients; for an arm without a mask, what the "
-        "paper's would drop."
-    )
-    if "cosine" in keys:
-        caption += " Right: the cosine of the angle between the two parts' gradients."
-    size = (WIDE, max(2.3, 1.2 + 0.36 * len(lines)))
+    name, of = _tell_apart("gradients", at)
+    angle = " Right: the cosine of the angle between the two parts' gradients." if "cosine" in keys else ""
+    texts, size = {"of": of, "angle": angle}, (WIDE, max(2.3, 1.2 + 0.36 * len(lines)))
     dropped = Patch(label="dropped (the number, in %)", **pale(MUTED))
     handles = [Patch(facecolor=MUTED, lw=0, label="kept"), dropped]
-    return plot.figure(name, title, caption, keys, panel, size, handles, columns=4, sharey=True)
+    return plot.figure("gradients", texts, keys, panel, size, handles, name=name, columns=4, sharey=True)

@@ -9,21 +9,16 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import TypeAdapter
 
 
-class PaperRun(NamedTuple):
-    table: str
-    seed: int | None  # None where the paper gives none for the single run
-    full: float
-    sharded: float
-
-
 @dataclass(frozen=True)
 class PaperRow:
-    """One configuration as printed; None is a number the paper does not give."""
+    """One configuration as printed; None is a number the paper does not give. The file has more, which only
+    its tests read: seeds, single runs, p values, later steps, notes.
+    """
 
     study: str
     table: str  # "Table 2", or "text" for what no table holds
@@ -31,21 +26,13 @@ class PaperRow:
     model: str  # "1.7b", "4b" or "8b"
     arm: str  # "baseline", "entropy", "outcome" or "combined"
     steps: int
-    seeds: tuple[int, ...] | None
     full: float | None = None
     sharded: float | None = None
     full_sd: float | None = None  # sample standard deviation over seeds
     sharded_sd: float | None = None
     delta: float | None = None  # SHARDED against the baseline
     delta_full: float | None = None
-    delta_100_steps: float | None = None  # SHARDED against the same configuration after 100 steps
-    gap: float | None = None  # FULL less SHARDED
-    p_two_sided: float | None = None  # Welch, SHARDED against the baseline
-    p_one_sided: float | None = None
     column: str | None = None  # heading of the SHARDED number in a table with a column a configuration
-    in_text: tuple[str, ...] = ()  # fields that stand in the running text, not in the table
-    runs: tuple[PaperRun, ...] = ()
-    note: str = ""
 
     def accuracy(self, view: str) -> float | None:
         """The printed accuracy of a view in percent; None for a view the paper does not have."""
@@ -77,10 +64,8 @@ def paper_data() -> dict[str, Any]:
 @cache
 def paper_rows(study: str) -> tuple[PaperRow, ...]:
     """The rows of a study in the order of the print; none for a name the paper does not have."""
-    rows = [
-        row | {"study": study} for s in paper_data()["studies"] if s["name"] == study for row in s["rows"]
-    ]
-    return TypeAdapter(tuple[PaperRow, ...]).validate_python(rows)
+    rows = (row for one in paper_data()["studies"] if one["name"] == study for row in one["rows"])
+    return TypeAdapter(tuple[PaperRow, ...]).validate_python([row | {"study": study} for row in rows])
 
 
 def paper_model(name: str) -> str | None:

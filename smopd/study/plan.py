@@ -14,7 +14,6 @@ from smopd.config_io import check, choices, flatten, leaves, nest, parse_overrid
 from smopd.data.reading import generated
 from smopd.errors import UserError
 from smopd.files import digest
-from smopd.methods import METHODS, find_method
 
 STUDIES = Path(__file__).parent / "studies"
 Tree = dict[str, Any]
@@ -104,9 +103,8 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
         if path.is_dir():
             ran = (path / "study.json").is_file() or (path / "studies").is_dir()
             instead = f"; its report: smopd report {name}" if ran else ""
-            raise UserError(
-                f"{name or '.'}: is a folder; expected a study file (TOML) or a name{instead}{shipped}"
-            )
+            what = f"is a folder; expected a study file (TOML) or a name{instead}"
+            raise UserError(f"{name or '.'}: {what}{shipped}")
         raise UserError(f"{name}: no such study {'file' if path.suffix else 'or file'}{shipped}")
     tree = read_toml(path, name)
     parsed_overrides = dict(map(parse_override, overrides))
@@ -183,20 +181,16 @@ def _check_grid(cells: list[PlannedCell], source: str) -> None:
             raise UserError(f"{source}: {key}: {values}; {alike}")
 
 
-def _method_exists(method: str) -> bool:
-    try:
-        find_method(method)
-    except ValueError:
-        return False
-    return True
-
-
 class _Reader:
     """Reads a study file's keys and collects what is wrong with them."""
 
     def __init__(self, tree: Tree, source: str) -> None:
         self.tree, self.source = tree, source
         self.problems: list[str] = []
+        rows = tree.get("arms", [])
+        names = [row.get("method") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        known = (n for n in names if isinstance(n, str) and not check(Config, {"method": n}, source))
+        self.trees = [config_class(name) for name in known]
 
     def complain(self, problem: str) -> None:
         self.problems.append(f"{self.source}: {problem}")
@@ -230,10 +224,7 @@ class _Reader:
 
     def check(self, key: str, value: Any, where: str) -> None:
         """Complain of a setting, which may be of any of the arms' methods."""
-        rows = self.tree.get("arms", [])
-        names = [row.get("method") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        trees = [config_class(name) for name in names if isinstance(name, str) and _method_exists(name)]
-        tree = next((tree for tree in trees if key in leaves(tree)), Config)
+        tree = next((tree for tree in self.trees if key in leaves(tree)), Config)
         self.problems += check(tree, nest({key: value}), f"{self.source}: {where}")
 
     def axes(self) -> dict[str, list[Any]]:
@@ -268,13 +259,9 @@ class _Reader:
             if name == "base" or name in [other.name for other in tables]:
                 why = "is the untrained model" if name == "base" else "taken"
                 self.complain(f"{where}: name = {name!r}: {why}")
-            if value is not None and not isinstance(value, str):
-                self.complain(f"{where}: {kind} = {value!r}: expected a string")
-            elif kind == "method" and value is not None and not _method_exists(value):
-                self.complain(
-                    f"{where}: method = {value!r}: unknown{choices(value, list(METHODS), 'methods')}"
-                )
-            elif kind == "recipe" and value is None:
-                self.complain(f"{where}: recipe: missing")
+            if kind == "method" and value is not None:
+                self.check("method", value, where)
+            elif kind == "recipe" and not isinstance(value, str):
+                self.complain(f"{where}: recipe: missing, or no text")
             tables.append(Choice(name, value, self.settings(row.get("set", {}), where)))
         return tables

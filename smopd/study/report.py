@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from smopd.files import require_writable, write_bytes
 from smopd.formatting import esc
 from smopd.pages import Markup, minus, render
 from smopd.study.collect import collect
-from smopd.study.results import Cell, Results, json_by_rows, load_results, save_results
+from smopd.study.results import Cell, Results, json_by_rows, load_results, round_finite, save_results
 from smopd.study.run import StudyFolder, study_folders
 from smopd.study.table_parts import VERDICTS, StudyTable, TableBuilder, TableNumber, point_label
 from smopd.study.tables import comparison_sentences, make_tables, verdict_lines
@@ -193,7 +194,10 @@ def inline_svg(figure: "Figure") -> Markup:
 def render_markdown(document: Document) -> str:
     """The whole report; figures are links into the folder figures/."""
     parts = [markdown_opening(document), markdown_tables(document.tables)]
-    parts += ["## Figures", markdown_figures(document.figures, "figures")] if document.figures else []
+    parts += ["## Figures"] if document.figures else []
+    for figure in document.figures:
+        title = markdown(figure.title)
+        parts += [f"### {title}", f"![{title}](figures/{figure.name}.svg)", markdown(figure.caption)]
     if document.sentences:
         parts += ["## Every comparison in words", _list(document.sentences)]
     about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
@@ -202,10 +206,10 @@ def render_markdown(document: Document) -> str:
 
 
 def markdown_opening(document: Document) -> str:
-    results = document.results
+    about, missing = document.results.about, document.results.missing
     parts = [f"# {markdown(document.title)}", markdown(document.subtitle())]
-    parts += [markdown(results.about), _list(document.summary)]
-    parts += ["**No result yet for:**", _list(results.missing)] if results.missing else []
+    parts += [markdown(about), _list(document.summary)]
+    parts += ["**No result yet for:**", _list(missing)] if missing else []
     return "\n\n".join(part for part in parts if part)
 
 
@@ -222,15 +226,6 @@ def markdown_tables(tables: Sequence[StudyTable]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def markdown_figures(figures: Sequence["Figure"], folder: str) -> str:
-    """Figures as links into a folder."""
-    parts = []
-    for figure in figures:
-        title = markdown(figure.title)
-        parts += [f"### {title}", f"![{title}]({folder}/{figure.name}.svg)", markdown(figure.caption)]
-    return "\n\n".join(part for part in parts if part)
-
-
 def latex_table(table: StudyTable, document: Document) -> str:
     """A file for \\input: comments with the origin, then the table."""
     wanted = {folder for number in table.numbers() for folder in number.sources}
@@ -243,10 +238,8 @@ def latex_table(table: StudyTable, document: Document) -> str:
 
 def render_json(document: Document) -> str:
     """Every number with its id, its value (twelve digits), its printed form and its runs; and the runs."""
-    results, numbers = document.results, []
-    for n in document.numbers:
-        value = None if n.value is None else float(f"{n.value:.12g}")
-        numbers.append({"id": n.id, "value": value, "text": n.text, "sources": list(n.sources)})
+    results = document.results
+    numbers = [asdict(n) | {"value": round_finite(n.value, 12)} for n in document.numbers]
     runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
     tree = {name: getattr(results, name) for name in ("name", "title", "reference", "views", "data")}
     rows = {"missing": results.missing, "summary": document.summary, "numbers": numbers, "sources": runs}
@@ -322,9 +315,8 @@ def _numbers(report: Any) -> dict[str, tuple[str, Any, list[str]]]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return abs(a - b) <= SAME * max(abs(a), abs(b), 1e-3)
-    return a == b
+    numbers = isinstance(a, int | float) and isinstance(b, int | float)
+    return isclose(a, b, rel_tol=SAME, abs_tol=SAME / 1000) if numbers else a == b
 
 
 def _first_difference(there: bytes, wanted: bytes) -> str:

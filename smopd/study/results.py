@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,6 @@ class Cell:
     gradients: dict[str, Any] | None = None  # what `smopd study gradients` found, see gradients.py
     seconds: float | None = None  # of training
 
-    def counts(self, view: str) -> np.ndarray:
-        """[items] how often an item was right."""
-        return np.array([int(digit, 36) for digit in self.right[view]], dtype=float)
-
 
 @dataclass(frozen=True)
 class Results:
@@ -99,7 +96,8 @@ class Results:
 
     def scores(self, cell: Cell, view: str) -> np.ndarray:
         """[items] the share of an item's runs, or of its middle replies, that were right."""
-        return cell.counts(view) / (np.array(self.middle) if view == TURNS else self.runs)
+        counts = np.array([int(digit, 36) for digit in cell.right[view]], dtype=float)
+        return counts / (np.array(self.middle) if view == TURNS else self.runs)
 
     def accuracy(self, cell: Cell, view: str) -> float:
         return float(self.scores(cell, view).mean())
@@ -110,6 +108,11 @@ def encode(counts: list[int]) -> str:
     if any(count >= len(DIGITS) for count in counts):
         raise UserError(f"eval.runs: a study holds at most {len(DIGITS) - 1} runs of a conversation")
     return "".join(DIGITS[count] for count in counts)
+
+
+def round_finite(value: float | None, digits: int) -> float | None:
+    """So many significant digits, and None for what is no number: results are JSON."""
+    return None if value is None or not isfinite(value) else float(f"{value:.{digits}g}")
 
 
 def save_results(path: Path, results: Results) -> None:

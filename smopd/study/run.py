@@ -110,7 +110,6 @@ class StudyFolder:
     def lock(self) -> Iterator[None]:
         """One scheduler a study; another would start the same cells."""
         require_writable(self.study_path)
-        self.study_path.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self.study_path / ".lock"):
                 yield

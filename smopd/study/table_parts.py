@@ -4,15 +4,18 @@ An id says where a number belongs: table, model, point of the axes, arm, view, w
 """
 
 import json
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import product
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from smopd.formatting import finite, p_value, percent, points
+from smopd.formatting import finite, percent, points
 from smopd.study.comparison import Comparison, Verdict, compare, family
+from smopd.study.plan import slug
 from smopd.study.results import Cell, Results
 from smopd.study.statistics import Clustered, clustered, mean_sd
 from smopd.tables import Row, Table, parts_of
@@ -33,6 +36,7 @@ class TableNumber:
 
 Entry = tuple["str | TableNumber", ...]  # what one place of a table shows, part by part
 EMPTY: Entry = (NONE,)
+TABLES: dict[str, Any] = tomllib.loads(files("smopd.study").joinpath("tables.toml").read_text("utf-8"))
 Show = Callable[[float], str]
 
 
@@ -48,12 +52,19 @@ class StudyTable(Table):
 
 
 def study_table(
-    name: str, section: str, title: str, caption: str, heads: Sequence[str], rows: Sequence[Row],
-    *text_columns: int, fold: bool = False,
+    kind: str, rows: Sequence[Row], heads: Sequence[str] = (), *, view: str = "", fold: bool = False,
+    **texts: str,
 ) -> StudyTable:  # fmt: skip
-    """`text_columns`: the columns that hold words, not numbers."""
-    texts = {"name": name, "section": section, "title": title, "caption": caption}
-    return StudyTable(heads=heads, rows=rows, words=text_columns, fold=fold, **texts)
+    """A table of tables.toml; `heads` where they depend on the study, `view` where each has a table."""
+    known = TABLES[kind]
+    heads = heads or known["heads"]
+    texts = {key: known[key].format(view=view.upper(), **texts) for key in ("section", "title", "caption")}
+    columns = [column % len(heads) for column in known.get("words", ())]
+    return StudyTable(name=table_name(kind, view), heads=heads, rows=rows, words=columns, fold=fold, **texts)
+
+
+def table_name(kind: str, view: str) -> str:
+    return f"{kind}-{slug(view)}" if view else kind
 
 
 class Place(NamedTuple):
@@ -77,11 +88,9 @@ class Origin(NamedTuple):
 
     def number(self, key: str, value: float, show: Show) -> Entry:
         """A number alone in its place."""
-        parts = (
-            str(part).replace("%", "%25").replace("/", "%2F") for part in (*self.path, key) if part != ""
-        )
+        parts = [str(part).replace("%", "%25").replace("/", "%2F") for part in (*self.path, key)]
         sources = tuple(dict.fromkeys(cell.source.folder for cell in self.cells))
-        return (TableNumber("/".join(parts), finite(value), show(value), sources),)
+        return (TableNumber("/".join(filter(None, parts)), finite(value), show(value), sources),)
 
     def interval(self, low: float, high: float, of: str = "") -> Entry:
         first, last = self.number(f"{of}low", low, points), self.number(f"{of}high", high, points)
@@ -134,14 +143,13 @@ class TableBuilder:
                 comparisons[place] = compare(a, b, names=(place.arm, self.results.reference))
         return dict(zip(comparisons, family(list(comparisons.values())), strict=True))
 
+    def pair(self, place: Place, view: str) -> tuple[list[Cell], list[Cell]]:
+        """The runs of an arm, and of the reference at the same model and point, that played a view."""
+        return self.cells(place, view), self.cells(place._replace(arm=self.results.reference), view)
+
     def matrices(self, place: Place, view: str) -> list[np.ndarray]:
         """[seeds, items] of an arm and of the reference."""
-        both = (place, self.reference(place))
-        return [self.results.matrix(self.cells(each, view), view) for each in both]
-
-    def reference(self, place: Place) -> Place:
-        """The reference at the same model and point."""
-        return place._replace(arm=self.results.reference)
+        return [self.results.matrix(cells, view) for cells in self.pair(place, view)]
 
     def cells(self, place: Place, view: str = "") -> list[Cell]:
         """The runs of a place; with a view, those that played it."""
@@ -166,13 +174,16 @@ class TableBuilder:
         """The heading of a block of rows; none where there is only one block."""
         return "" if self.single else place.where
 
+    def label(self, place: Place) -> str:
+        return place.arm if self.single else f"{place.arm} ({place.where})"
+
     def path(self, table: str, place: Place, *more: object) -> tuple[object, ...]:
         return (table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more)
 
     def compared(self, table: str, place: Place, view: str) -> Origin:
         """The origin of a comparison: the runs are the arm's and the reference's."""
-        both = (place, self.reference(place))
-        return Origin(self.path(table, place, view), [c for each in both for c in self.cells(each, view)])
+        treated, reference = self.pair(place, view)
+        return Origin(self.path(table, place, view), [*treated, *reference])
 
     def accuracies(self, path: tuple[object, ...], cells: list[Cell]) -> list[Entry]:
         """Every view's accuracy, and the gap FULL less SHARDED where both are there."""
@@ -187,6 +198,9 @@ class TableBuilder:
     def accuracy_heads(self) -> list[str]:
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
 
+    def row(self, place: Place, entries: Sequence[Entry]) -> Row:
+        return Row(place.arm, entries, self.group(place))
+
     def verdict_of(self, place: Place, view: str) -> Entry:
         """The verdict of a row, or why it has none."""
         if place.arm == self.results.reference:
@@ -194,20 +208,6 @@ class TableBuilder:
         if effect := self.effects[view].get(place):
             return (effect.verdict,)
         return ("no reference result" if self.cells(place, view) else "no result",)
-
-    def difference(self, table: str, place: Place, view: str) -> list[Entry]:
-        """Difference, clustered interval, Welch p, adjusted p, verdict."""
-        effect, verdict = self.effects[view].get(place), self.verdict_of(place, view)
-        if not effect:
-            return [EMPTY, EMPTY, EMPTY, EMPTY, verdict]
-        origin, c = self.compared(table, place, view), effect.clustered
-        return [
-            origin.number("delta", effect.delta, points),
-            origin.interval(*((c.low, c.high) if c else (effect.welch_low, effect.welch_high))),
-            origin.number("p", effect.welch.p_two_sided, p_value),
-            origin.number("p-holm", effect.p_adjusted, p_value),
-            verdict,
-        ]
 
 
 def hundred(share: float) -> str:

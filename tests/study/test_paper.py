@@ -6,13 +6,18 @@ It leaves out whether the paper is right: no run is repeated here.
 
 import math
 import re
+from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
+from typing import NamedTuple
 
 import pytest
+from pydantic import TypeAdapter
 
 from smopd.methods import METHODS
-from smopd.study.paper import PaperRow, find, paper_data, paper_model, paper_rows
+from smopd.study import paper
+from smopd.study.paper import PaperRow, paper_data, paper_model
 
 TEX = Path(__file__).parents[2].parent / "shared" / "paper" / "smopd.tex"
 PAPER_STUDIES = {study["name"]: study for study in paper_data()["studies"]}
@@ -20,6 +25,43 @@ NUMBERS = (
     "full", "sharded", "full_sd", "sharded_sd", "delta", "delta_full", "delta_100_steps", "gap",
     "p_two_sided", "p_one_sided",
 )  # fmt: skip
+
+
+class PaperRun(NamedTuple):
+    table: str
+    seed: int | None  # None where the paper gives none for the single run
+    full: float
+    sharded: float
+
+
+@dataclass(frozen=True)
+class PrintedRow(PaperRow):
+    """A row of paper.json with what only the tests look at."""
+
+    seeds: tuple[int, ...] | None = None
+    delta_100_steps: float | None = None  # SHARDED against the same configuration after 100 steps
+    gap: float | None = None  # FULL less SHARDED
+    p_two_sided: float | None = None  # Welch, SHARDED against the baseline
+    p_one_sided: float | None = None
+    in_text: tuple[str, ...] = ()  # fields that stand in the running text, not in the table
+    runs: tuple[PaperRun, ...] = ()
+    note: str = ""
+
+
+@cache
+def paper_rows(study: str) -> tuple[PrintedRow, ...]:
+    rows = [{**row, "study": study} for row in PAPER_STUDIES.get(study, {"rows": []})["rows"]]
+    unknown = {key for row in rows for key in row} - {field.name for field in fields(PrintedRow)}
+    assert not unknown
+    return TypeAdapter(tuple[PrintedRow, ...]).validate_python(rows)
+
+
+def find(study: str, model: str, arm: str, steps: int | None = None) -> PrintedRow | None:
+    """What the package finds, with everything that is printed of it."""
+    row = paper.find(study, model, arm, steps)
+    return paper_rows(study)[paper.paper_rows(study).index(row)] if row else None
+
+
 ROWS = [row for study in PAPER_STUDIES for row in paper_rows(study)]
 # Where the print does not follow from the runs: it was computed from the rounded mean.
 OFF_BY_ROUNDING = {("ablation", "combined", "delta"): -0.75}
@@ -30,11 +72,11 @@ HEADINGS = {
 }  # fmt: skip
 
 
-def row_id(row: PaperRow) -> str:
+def row_id(row: PrintedRow) -> str:
     return f"{row.study}-{row.model}-{row.arm}-{row.steps}"
 
 
-def exact(row: PaperRow, view: str) -> float | None:
+def exact(row: PrintedRow, view: str) -> float | None:
     """The accuracy from the runs where there are any, else the printed one."""
     return mean(getattr(run, view) for run in row.runs) if row.runs else row.accuracy(view)
 
@@ -69,7 +111,7 @@ def test_every_study_has_rows_and_every_row_a_place() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.runs], ids=row_id)
-def test_means_and_spreads_follow_from_the_runs(row: PaperRow) -> None:
+def test_means_and_spreads_follow_from_the_runs(row: PrintedRow) -> None:
     for view in ("full", "sharded"):
         values = [getattr(run, view) for run in row.runs]
         printed = row.accuracy(view)
@@ -84,13 +126,13 @@ def test_means_and_spreads_follow_from_the_runs(row: PaperRow) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.runs and row.seeds == (42,)], ids=row_id)
-def test_single_runs_are_multiples_of_half_a_point(row: PaperRow) -> None:
+def test_single_runs_are_multiples_of_half_a_point(row: PrintedRow) -> None:
     mean_of_two = row.study == "combined" and row.model == "1.7b" and row.arm == "combined"
     assert mean_of_two or all(value is None or value % 0.5 == 0 for value in (row.full, row.sharded))
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.delta is not None], ids=row_id)
-def test_differences_follow(row: PaperRow) -> None:
+def test_differences_follow(row: PrintedRow) -> None:
     base = find(row.study, row.model, "baseline", row.steps)
     assert base is not None
     assert row.delta is not None
@@ -188,7 +230,7 @@ def test_lookups() -> None:
         paper_model(name)
         for name in ("pocket", "qwen3-8b-4bit", "Qwen/Qwen3-4B-Instruct-2507", "llama-8b", "14b")
     ] == [None] * 5
-    assert paper_rows("of its own") == ()
+    assert paper_rows("of its own") == paper.paper_rows("of its own") == ()
     row = find("step-sweep", "qwen3-1.7b", "baseline", 200)
     assert row is not None
     assert row.accuracy("SHARDED") == 68.5
