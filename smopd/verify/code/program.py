@@ -156,7 +156,7 @@ def _most_likely(functions: list[Function]) -> Function:
 def bound_names(statement: ast.stmt) -> set[str]:
     names: set[str] = set()
     for node in nodes_outside(statement):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, Function | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}

@@ -13,14 +13,13 @@ from smopd.verify.sql.schema import Key, Schema
 
 Constant = tuple[Key, str, str]  # column, operator (see _OPERATORS), the constant as text
 
-_PATTERNS = (exp.Like, exp.ILike, exp.Glob)
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<=", exp.Is: "=",
     exp.In: "=", exp.Like: "like", exp.ILike: "like", exp.Glob: "like",
 }  # fmt: skip
 _COMPARISONS = (*_OPERATORS, exp.Between)
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}  # 5 < age
-_NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "like": "unlike"}
+NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "like": "unlike"}
 _PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person where sets are compared
 
 
@@ -190,7 +189,7 @@ def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
                 continue
             # A constant on the left turns the operator round.
             one = operator or _TURNED.get(operators[0] if operators else "=", "=")
-            constants.append((_NEGATED[one] if negated else one, text))
+            constants.append((NEGATED[one] if negated else one, text))
     facts.constants |= {(column, operator, text) for column in columns for operator, text in constants}
     _link(facts, columns)
 
