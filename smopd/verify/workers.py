@@ -78,20 +78,18 @@ def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
             for job in jobs:
                 try:
                     worker = worker or _take(job.kind)
-                    verdicts.append(worker.judge(job))
-                    worker = None if worker.ended else worker
-                except _NotStartedError as error:
+                except OSError as error:
                     why = f"the verifier's process did not start: {error}"
                     verdicts.append(Verdict(False, job.extracted, "error", why))
+                    continue
+                verdicts.append(worker.judge(job))
+                worker = None if worker.ended else worker
         finally:
             if worker and worker.busy:
                 worker.end()  # Ctrl-C: an answer may still come, and would be taken for the next one's
             elif worker:
                 _idle[worker.kind].append(worker)
     return verdicts
-
-
-class _NotStartedError(Exception): ...
 
 
 def _take(kind: Kind) -> "_Worker":
@@ -105,26 +103,72 @@ def _take(kind: Kind) -> "_Worker":
         worker.end()  # died while idle
 
 
-class _Worker:
-    def __init__(self, kind: Kind) -> None:
-        self.kind, self.busy, self.late, self.ended, self.number = kind, False, False, False, 0
+class Process:
+    """A process that answers one message after the other; it leads a group of its own."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
+        self.busy = self.late = self.ended = False
         # A file until `end`: a pipe that nobody reads would block when full.
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
-        path = [os.path.abspath(place) for place in sys.path]
+        pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
         # One hash seed for all, so that a verdict doesn't hang on the order of a set.
-        env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        try:
-            command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, json.dumps(path)]
-            pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
-            self.process = subprocess.Popen(command, **pipes, env=env, start_new_session=True)
-        except OSError as error:
-            raise _NotStartedError(str(error)) from None
+        env = {**env, "PYTHONHASHSEED": "0"}
+        self.process = subprocess.Popen(command, **pipes, env=env, cwd=cwd, start_new_session=True)
         self.pipes = [pipe for pipe in (self.process.stdin, self.process.stdout) if pipe]
+
+    def exchange(self, message: bytes, limit: float, more: bytes = b"") -> dict[str, Any] | None:
+        """Send a message and `more` and wait for the answer; None: there is none; `late`: time is up."""
+        to, back = (pipe.fileno() for pipe in self.pipes)
+        deadline, self.busy = time.monotonic() + limit, True
+        try:
+            left = memoryview(struct.pack("!I", len(message)) + message + more)
+            while left:
+                _await(to, select.POLLOUT, deadline)
+                left = left[os.write(to, left[:_PIECE]) :]
+            answer = json.loads(receive(back, wait=partial(_await, back, select.POLLIN, deadline)))
+        except TimeoutError:
+            self.late = True
+            return None
+        except (OSError, EOFError, ValueError, struct.error):
+            return None
+        self.busy = not isinstance(answer, dict)
+        return answer if isinstance(answer, dict) else None
+
+    def end(self) -> str:
+        """Kill the process and what it started; how it had ended by itself, and the last it said."""
+        if self.ended:
+            return ""
+        self.ended = True
+        if not self.busy:
+            self.pipes[0].close()  # an idle one ends by itself
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # A pipe closes a moment before the process is gone.
+            self.process.wait(0 if self.late else 0.5)
+        code = self.process.returncode
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in self.pipes:
+            pipe.close()
+        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
+        last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+        self.errors.close()
+        ending = "it closed its pipe" if code is None else f"exit code {code}"
+        ending = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else ending
+        return f"{ending}{': ' if last else ''}{last}"
+
+
+class _Worker(Process):
+    def __init__(self, kind: Kind) -> None:
+        self.kind, self.number = kind, 0
+        path = json.dumps([os.path.abspath(place) for place in sys.path])
+        command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, path]
+        super().__init__(command, {"OMP_NUM_THREADS": "1", **os.environ})
         ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
         if ready is None or "failed" in ready:
             ending = self.end()
             ending = f"not ready after {_START_LIMIT:g} s" if self.late else ending
-            raise _NotStartedError(ready["failed"] if ready else ending)
+            raise ChildProcessError(ready["failed"] if ready else ending)
 
     def judge(self, job: Job) -> Verdict:
         try:
@@ -144,45 +188,6 @@ class _Worker:
         if "user_error" in answer:
             raise UserError(answer["user_error"])
         return Verdict(**answer["verdict"])
-
-    def exchange(self, message: bytes, limit: float) -> dict[str, Any] | None:
-        """Send a message and wait for the answer; None where there is none, and `late` where time is up."""
-        to, back = (pipe.fileno() for pipe in self.pipes)
-        deadline, self.busy = time.monotonic() + limit, True
-        try:
-            left = memoryview(struct.pack("!I", len(message)) + message)
-            while left:
-                _await(to, select.POLLOUT, deadline)
-                left = left[os.write(to, left[:_PIECE]) :]
-            answer = json.loads(receive(back, wait=partial(_await, back, select.POLLIN, deadline)))
-        except TimeoutError:
-            self.late = True
-            return None
-        except (OSError, EOFError, ValueError, struct.error):
-            return None
-        self.busy = not isinstance(answer, dict)
-        return answer if isinstance(answer, dict) else None
-
-    def end(self) -> str:
-        """Kill the process and what it started; how it had ended by itself, and the last it said."""
-        if self.ended:
-            return ""
-        self.ended = True
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # The pipe closes a moment before the process is gone.
-            self.process.wait(0 if self.late or not self.busy else 0.5)
-        code = self.process.returncode
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        for pipe in self.pipes:
-            pipe.close()
-        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
-        last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
-        self.errors.close()
-        ending = "it closed its pipe" if code is None else f"exit code {code}"
-        ending = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else ending
-        return f"{ending}{': ' if last else ''}{last}"
 
 
 def _show_printed(job: Job, text: Any) -> None:
