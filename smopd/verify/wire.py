@@ -24,12 +24,6 @@ _SMALL = 1 << 63  # greater numbers go in base 16: decimal digits take quadratic
 
 
 # --- messages
-def write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view[: 1 << 20]) :]
-
-
 def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
     data = bytearray()
     while len(data) < size:
@@ -41,7 +35,9 @@ def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
 
 
 def send(fd: int, data: bytes) -> None:
-    write(fd, struct.pack("!I", len(data)) + data)
+    left = memoryview(struct.pack("!I", len(data)) + data)
+    while left:
+        left = left[os.write(fd, left[: 1 << 20]) :]
 
 
 def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from smopd.verify.sql.query import BAD_QUERY, Row, run_query
-from smopd.verify.sql.suite import Suite
+from smopd.verify.sql.reference import Suite
 
 _MOST_QUERIES = 100
 _MOST_ROWS = 100_000
