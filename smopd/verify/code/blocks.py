@@ -3,7 +3,7 @@
 A reply is cut at its fences into segments; a segment that is no Python by itself is tried without prompts,
 typographic characters and the like, and line by line for code within prose. Code is only ever cut between
 statements at its top level, so that a function with a syntax error in it is never mended by leaving a part
-out. It leaves out which of the blocks is the answer (`reply.py`).
+out.
 """
 
 import ast

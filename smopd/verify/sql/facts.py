@@ -1,7 +1,6 @@
 """What a query looks at, as far as it decides which data show what the query does.
 
-It is a reading of the syntax tree that may miss things and never decides a verdict: the databases made from
-it do.
+This reading of the syntax tree may miss things: it never decides a verdict, the databases made from it do.
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +44,6 @@ class QueryFacts:
 
 
 def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
-    """What a parsed query compares, joins, sorts, adds up and counts."""
     facts = QueryFacts(tables={t.name.lower() for t in tree.find_all(exp.Table)} & schema.keys())
     for node in tree.walk():
         if isinstance(node, _COMPARISONS):

@@ -52,7 +52,6 @@ _MOST_DIGITS = 400  # beyond that a number is nobody's answer, and int() refuses
 
 
 def judge(example: Judged, text: str) -> Verdict | workers.Job:
-    """The verdict, or where expressions have to be compared, the job that gives it."""
     answer = example.answer
     reference = str(answer.get("value", "")).rpartition("####")[2].strip()  # GSM8K's answers end in "#### n"
     if not _is_number(reference):
