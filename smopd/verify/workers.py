@@ -19,10 +19,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from smopd.errors import UserError
 from smopd.formatting import visible
@@ -30,6 +30,8 @@ from smopd.machine import cpu_cores
 from smopd.verify.verdict import Verdict
 from smopd.verify.wire import receive
 
+K = TypeVar("K")
+P = TypeVar("P", bound="Process")
 log = logging.getLogger("smopd")
 MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
 GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
@@ -64,20 +66,20 @@ def width() -> int:
     return max(2, cpu_cores())
 
 
-_idle: dict[Kind, list["_Worker"]] = collections.defaultdict(list)
+idle: dict[Any, list[Any]] = collections.defaultdict(list)  # processes by what they are for
+places = threading.BoundedSemaphore(width())  # for those at work
 _shown: dict[tuple[Kind, str], Job] = {}  # the job whose prints were shown, by verifier
-_places = threading.BoundedSemaphore(width())
 
 
 def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
     """The verdicts on jobs of one kind, one after the other in the same process as long as it lives."""
     worker: _Worker | None = None
     verdicts: list[Verdict] = []
-    with _places:
+    with places:
         try:
             for job in jobs:
                 try:
-                    worker = worker or _take(job.kind)
+                    worker = worker or take(job.kind, _Worker)
                 except OSError as error:
                     why = f"the verifier's process did not start: {error}"
                     verdicts.append(Verdict(False, job.extracted, "error", why))
@@ -88,19 +90,20 @@ def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
             if worker and worker.busy:
                 worker.end()  # Ctrl-C: an answer may still come, and would be taken for the next one's
             elif worker:
-                _idle[worker.kind].append(worker)
+                idle[worker.kind].append(worker)
     return verdicts
 
 
-def _take(kind: Kind) -> "_Worker":
+def take(kind: K, start: Callable[[K], P]) -> P:
+    """An idle process of this kind, else a new one."""
     while True:
         try:
-            worker = _idle[kind].pop()
+            process: P = idle[kind].pop()
         except IndexError:
-            return _Worker(kind)
-        if worker.process.poll() is None:
-            return worker
-        worker.end()  # died while idle
+            return start(kind)
+        if process.process.poll() is None:
+            return process
+        process.end()  # died while idle
 
 
 class Process:
@@ -205,17 +208,17 @@ def _await(fd: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
-def close(kind: Kind | None = None) -> None:
-    for chosen in [kind] if kind else list(_idle):
-        for worker in _idle.pop(chosen, []):
-            worker.end()
+def close(kind: Kind | str | None = None) -> None:
+    for chosen in [kind] if kind else list(idle):
+        for process in idle.pop(chosen, []):
+            process.end()
 
 
 def _forget() -> None:
     """In a fork of ours: the processes are its parent's, and a place may be held by a thread not here."""
-    global _places
-    _idle.clear()
-    _places = threading.BoundedSemaphore(width())
+    global places
+    idle.clear()
+    places = threading.BoundedSemaphore(width())
 
 
 atexit.register(close)

@@ -7,21 +7,18 @@ It leaves out packages, changes that a program makes to its arguments, functions
 and systems other than Linux.
 """
 
-import atexit
-import collections
 import functools
 import json
 import os
 import shutil
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from smopd.errors import UserError
+from smopd.verify import workers
 from smopd.verify.sandbox.worker import SCRATCH_BYTES
-from smopd.verify.workers import Process, width
 
 Level = Literal["bubblewrap", "namespaces", "none"]
 _GRACE = 10.0  # seconds beyond the time limit after which the worker itself is taken for lost
@@ -46,8 +43,6 @@ class SandboxResult:
 
 
 _permitted = False
-_idle: dict[str, list[Process]] = collections.defaultdict(list)
-_places = threading.BoundedSemaphore(width())
 
 
 def permit_unsandboxed(yes: bool = True) -> None:
@@ -88,24 +83,21 @@ def run(
     header = {"timeout": timeout, "memory": memory_mb << 20, "processes": 4, "entry": entry}
     header["parts"] = [*map(len, parts)]
     why = ""
-    with _places:
+    with workers.places:
         for _ in range(2):  # a second time in a fresh worker where the first one was found dead
             try:
-                worker = _idle[level].pop()
-            except IndexError:
-                try:
-                    worker = _start(level)
-                except OSError as error:  # no bwrap, say
-                    return SandboxResult("error", str(error), "")
+                worker = workers.take(level, _start)
+            except OSError as error:  # no bwrap, say
+                return SandboxResult("error", str(error), "")
             answer = worker.exchange(json.dumps(header).encode(), timeout + _GRACE, b"".join(parts))
             if answer is not None:
-                _idle[level].append(worker)
+                workers.idle[level].append(worker)
                 return SandboxResult(**answer)
             why = worker.end()
     return SandboxResult("error", f"the sandbox was lost: {why}"[:500], "")
 
 
-def _start(level: Level) -> Process:
+def _start(level: Level) -> workers.Process:
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     files = {name: Path(__file__).parents[1] / f"{name.replace('.', '/')}.py" for name in _TEXTS}
     texts = [(f"smopd.verify.{name}", file.read_text(encoding="utf-8")) for name, file in files.items()]
@@ -113,17 +105,12 @@ def _start(level: Level) -> Process:
     command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
     if level == "bubblewrap":
         command = [*_bubblewrap(paths), "--", *command]
-    return Process(command, env={}, cwd="/")  # nothing of our environment goes in
+    return workers.Process(command, env={}, cwd="/")  # nothing of our environment goes in
 
 
 def close() -> None:
-    for worker in [worker for workers in _idle.values() for worker in workers]:
-        worker.end()
-    _idle.clear()
-
-
-atexit.register(close)
-os.register_at_fork(after_in_child=_idle.clear)  # a fork must not speak to workers that are its parent's
+    for level in get_args(Level):
+        workers.close(level)
 
 
 def _visible(python: str) -> list[str]:
