@@ -157,9 +157,8 @@ def _run(file: str, source: str, name: str) -> list[_Marked]:
             problem = f"{error.msg} ({error.filename}, line {error.lineno})"
         raise UserError(f"{name}, line {line}: {problem}") from None
     if not marked:
-        raise UserError(
-            f"{name}: holds no function marked with @verifier (from smopd.verify import verifier)"
-        )
+        remedy = "(from smopd.verify import verifier)"
+        raise UserError(f"{name}: holds no function marked with @verifier {remedy}")
     return marked
 
 

@@ -1,4 +1,4 @@
-"""A lenient reader of CREATE TABLE: some that is published is not valid. It leaves out CHECKs and defaults."""
+"""A lenient reader of CREATE TABLE: some that is published is not valid. It leaves out CHECK and DEFAULT."""
 
 import re
 from collections.abc import Iterator
