@@ -83,7 +83,8 @@ class Reader:
         """
         self.left -= len(code)
         if code not in self.parsed:
-            tree, line, cut_string = None, 0, False
+            tree: ast.Module | None = None
+            line, cut_string = 0, False
             try:
                 tree = parse(code) if len(code) <= _MOST_CHARACTERS and self.left >= 0 else None
             except SyntaxError as error:

@@ -84,9 +84,8 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
             outer = {join.this.name.lower() for join in joins if isinstance(join.this, exp.Table)}
             facts.nulls |= {key for key in resolve(node.this, schema) if key[0] not in outer}
         elif isinstance(node, exp.Join) and node.args.get("side"):
-            right = node.alias_or_name.lower()
             on = node.args.get("on") or exp.true()
-            facts.nulls |= resolve_all(on, schema, beside=right)
+            facts.nulls |= resolve_all(on, schema, beside=node.alias_or_name.lower())
         elif isinstance(node, exp.Select):
             _read_select(node, schema, facts)
         elif isinstance(node, (exp.Intersect, exp.Except)):
