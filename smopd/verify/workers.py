@@ -2,7 +2,7 @@
 
 Here is our side; what a process does is in `worker.py`. It is a fresh interpreter in its own session, judges
 one job at a time, and is killed with its process group past the time limit. It is no wall against malice:
-model-written programs go to `smopd.verify.sandbox`.
+model-written programs go to `smopd.verify.sandbox`, whose workers are further processes of this pool.
 """
 
 import atexit
