@@ -30,13 +30,14 @@ from smopd.verify.task import Judged, Task
 from smopd.verify.verdict import STATUSES, Verdict
 from smopd.verify.worker import line_in, said
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 
 
 @dataclass(frozen=True)
 class _Marked:
     task: str
-    function: Callable[..., Any]
+    function: Function
     fields: tuple[str, ...]
     timeout: float
     memory_mb: int
@@ -88,7 +89,7 @@ def verifier(
     return mark
 
 
-def marks(function: Callable[..., Any]) -> dict[str, Any] | None:
+def marks(function: Function) -> dict[str, Any] | None:
     """What `@verifier` was told of this function, the last time; None where it is not marked."""
     for mark in reversed(_marked):
         if mark.function is function:
@@ -97,9 +98,7 @@ def marks(function: Callable[..., Any]) -> dict[str, Any] | None:
     return None
 
 
-def register_in_process(
-    file: Path, functions: Mapping[str, Callable[..., Any]], fields: Sequence[str]
-) -> None:
+def register_in_process(file: Path, functions: Mapping[str, Function], fields: Sequence[str]) -> None:
     """Have the tasks of a file judged by these functions of this process, whatever the file says."""
     marked = [_Marked(task, function, tuple(fields), 0, 0) for task, function in functions.items()]
     _here[str(file.expanduser().resolve())] = marked
@@ -158,9 +157,8 @@ def _run(file: str, source: str, name: str) -> list[_Marked]:
             problem = f"{error.msg} ({error.filename}, line {error.lineno})"
         raise UserError(f"{name}, line {line}: {problem}") from None
     if not marked:
-        raise UserError(
-            f"{name}: holds no function marked with @verifier (from smopd.verify import verifier)"
-        )
+        remedy = "(from smopd.verify import verifier)"
+        raise UserError(f"{name}: holds no function marked with @verifier {remedy}")
     return marked
 
 

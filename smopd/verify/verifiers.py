@@ -49,11 +49,9 @@ def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[V
         verdict, task = verdicts[number], tasks.find(example.task)
         if verdict.status in FAILED and task and _failed.get(task.name) is not task:
             _failed[task.name] = task
-            log.warning(
-                "the verifier of %s failed on a reply to %s (%s: %s); such replies count as not correct and "
-                "are counted apart, this is said once",
-                task.name, example.id, verdict.status, verdict.detail,
-            )  # fmt: skip
+            why = f"{example.id} ({verdict.status}: {verdict.detail})"
+            counted = "such replies count as not correct and are counted apart, this is said once"
+            log.warning("the verifier of %s failed on a reply to %s; %s", task.name, why, counted)
     return [verdicts[number] for number in range(len(pairs))]
 
 

@@ -24,12 +24,6 @@ _SMALL = 1 << 63  # greater numbers go in base 16: decimal digits take quadratic
 
 
 # --- messages
-def write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view[: 1 << 20]) :]
-
-
 def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
     data = bytearray()
     while len(data) < size:
@@ -41,7 +35,9 @@ def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
 
 
 def send(fd: int, data: bytes) -> None:
-    write(fd, struct.pack("!I", len(data)) + data)
+    left = memoryview(struct.pack("!I", len(data)) + data)
+    while left:
+        left = left[os.write(fd, left[: 1 << 20]) :]
 
 
 def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None) -> bytes:
@@ -91,19 +87,14 @@ class Encoder:
             return {"tuples": values}
         return self.items(values)
 
+    def pairs(self, value: Any) -> Any:
+        return [self.items(dict.keys(value)), self.items(dict.values(value))]
+
     def moment(self, tag: str, fields: str, value: Any) -> Any:
         if type(value.tzinfo) not in (type(None), datetime.timezone):
             return self.keep(value)
         numbers = [getattr(value, field) for field in fields.split()]
         return {tag: [value.fold, *numbers, self.form(value.tzinfo)]}
-
-    def zone(self, value: datetime.timezone) -> Any:
-        offset, *name = value.__getinitargs__()  # type: ignore[attr-defined]
-        return {"timezone": [self.form(offset), *name]}
-
-    def default_dict(self, value: Any) -> Any:
-        factory = self.form(value.default_factory)
-        return {"defaultdict": [factory, self.items(dict.keys(value)), self.items(dict.values(value))]}
 
 
 def _uniform(values: Iterable[Any]) -> bool:
@@ -111,10 +102,6 @@ def _uniform(values: Iterable[Any]) -> bool:
     values = list(values)
     kinds = set(map(type, values))
     return kinds <= _AS_THEY_ARE or (kinds == {int} and min(values) > -_SMALL and max(values) < _SMALL)
-
-
-def _pairs(tag: str) -> Callable[[Encoder, dict[Any, Any]], Any]:
-    return lambda to, value: {tag: [to.items(dict.keys(value)), to.items(dict.values(value))]}
 
 
 def _whole(value: int) -> Any:
@@ -132,7 +119,7 @@ _FORMS: dict[type, Callable[[Encoder, Any], Any]] = {
     bytearray: lambda to, value: {"bytearray": bytearray.decode(value, "latin-1")},
     tuple: lambda to, value: {"tuple": to.items(tuple.__getitem__(value, slice(None)))},
     list: lambda to, value: to.list(value),
-    dict: _pairs("dict"),
+    dict: lambda to, value: {"dict": to.pairs(value)},
     set: lambda to, value: {"set": to.items(set.__iter__(value))},
     frozenset: lambda to, value: {"frozenset": to.items(frozenset.__iter__(value))},
     type({}.keys()): lambda to, value: {"dict_keys": to.items(value)},
@@ -140,15 +127,15 @@ _FORMS: dict[type, Callable[[Encoder, Any], Any]] = {
     type({}.items()): lambda to, value: {"dict_items": [to.items(v[i] for v in value) for i in (0, 1)]},
     slice: lambda to, value: {"slice": to.items((value.start, value.stop, value.step))},
     range: lambda to, value: {"range": to.items((value.start, value.stop, value.step))},
-    collections.Counter: _pairs("Counter"),
+    collections.Counter: lambda to, value: {"Counter": to.pairs(value)},
     collections.OrderedDict: lambda to, v: {"OrderedDict": [to.items(v.keys()), to.items(v.values())]},
-    collections.defaultdict: lambda to, value: to.default_dict(value),
+    collections.defaultdict: lambda to, v: {"defaultdict": [to.form(v.default_factory), *to.pairs(v)]},
     collections.deque: lambda to, v: {"deque": [v.maxlen, to.items(collections.deque.__iter__(v))]},
     datetime.date: lambda to, value: {"date": [value.year, value.month, value.day]},
     datetime.datetime: lambda to, value: to.moment("datetime", f"year month day {_CLOCK}", value),
     datetime.time: lambda to, value: to.moment("time", _CLOCK, value),
     datetime.timedelta: lambda to, value: {"timedelta": [value.days, value.seconds, value.microseconds]},
-    datetime.timezone: lambda to, value: to.zone(value),
+    datetime.timezone: lambda to, value: {"timezone": to.items(value.__getinitargs__())},
     decimal.Decimal: lambda to, value: {"Decimal": decimal.Decimal.__str__(value)},
     fractions.Fraction: lambda to, value: {"Fraction": to.items((value.numerator, value.denominator))},
 }

@@ -2,7 +2,7 @@
 
 Here is our side; what a process does is in `worker.py`. It is a fresh interpreter in its own session, judges
 one job at a time, and is killed with its process group past the time limit. It is no wall against malice:
-model-written programs go to `smopd.verify.sandbox`.
+model-written programs go to `smopd.verify.sandbox`, whose workers are further processes of this pool.
 """
 
 import atexit
@@ -19,10 +19,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from smopd.errors import UserError
 from smopd.formatting import visible
@@ -30,6 +30,8 @@ from smopd.machine import cpu_cores
 from smopd.verify.verdict import Verdict
 from smopd.verify.wire import receive
 
+K = TypeVar("K")
+P = TypeVar("P", bound="Process")
 log = logging.getLogger("smopd")
 MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
 GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
@@ -64,67 +66,112 @@ def width() -> int:
     return max(2, cpu_cores())
 
 
-_idle: dict[Kind, list["_Worker"]] = collections.defaultdict(list)
+idle: dict[Any, list[Any]] = collections.defaultdict(list)  # processes by what they are for
+places = threading.BoundedSemaphore(width())  # for those at work
 _shown: dict[tuple[Kind, str], Job] = {}  # the job whose prints were shown, by verifier
-_places = threading.BoundedSemaphore(width())
 
 
 def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
     """The verdicts on jobs of one kind, one after the other in the same process as long as it lives."""
     worker: _Worker | None = None
     verdicts: list[Verdict] = []
-    with _places:
+    with places:
         try:
             for job in jobs:
                 try:
-                    worker = worker or _take(job.kind)
-                    verdicts.append(worker.judge(job))
-                    worker = None if worker.ended else worker
-                except _NotStartedError as error:
+                    worker = worker or take(job.kind, _Worker)
+                except OSError as error:
                     why = f"the verifier's process did not start: {error}"
                     verdicts.append(Verdict(False, job.extracted, "error", why))
+                    continue
+                verdicts.append(worker.judge(job))
+                worker = None if worker.ended else worker
         finally:
             if worker and worker.busy:
                 worker.end()  # Ctrl-C: an answer may still come, and would be taken for the next one's
             elif worker:
-                _idle[worker.kind].append(worker)
+                idle[worker.kind].append(worker)
     return verdicts
 
 
-class _NotStartedError(Exception): ...
-
-
-def _take(kind: Kind) -> "_Worker":
+def take(kind: K, start: Callable[[K], P]) -> P:
+    """An idle process of this kind, else a new one."""
     while True:
         try:
-            worker = _idle[kind].pop()
+            process: P = idle[kind].pop()
         except IndexError:
-            return _Worker(kind)
-        if worker.process.poll() is None:
-            return worker
-        worker.end()  # died while idle
+            return start(kind)
+        if process.process.poll() is None:
+            return process
+        process.end()  # died while idle
 
 
-class _Worker:
-    def __init__(self, kind: Kind) -> None:
-        self.kind, self.busy, self.late, self.ended, self.number = kind, False, False, False, 0
+class Process:
+    """A process that answers one message after the other; it leads a group of its own."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
+        self.busy = self.late = self.ended = False
         # A file until `end`: a pipe that nobody reads would block when full.
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
-        path = [os.path.abspath(place) for place in sys.path]
+        pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
         # One hash seed for all, so that a verdict doesn't hang on the order of a set.
-        env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        try:
-            command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, json.dumps(path)]
-            pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
-            self.process = subprocess.Popen(command, **pipes, env=env, start_new_session=True)
-        except OSError as error:
-            raise _NotStartedError(str(error)) from None
+        env = {**env, "PYTHONHASHSEED": "0"}
+        self.process = subprocess.Popen(command, **pipes, env=env, cwd=cwd, start_new_session=True)
         self.pipes = [pipe for pipe in (self.process.stdin, self.process.stdout) if pipe]
+
+    def exchange(self, message: bytes, limit: float, more: bytes = b"") -> dict[str, Any] | None:
+        """Send a message and `more` and wait for the answer; None: there is none; `late`: time is up."""
+        to, back = (pipe.fileno() for pipe in self.pipes)
+        deadline, self.busy = time.monotonic() + limit, True
+        try:
+            left = memoryview(struct.pack("!I", len(message)) + message + more)
+            while left:
+                _await(to, select.POLLOUT, deadline)
+                left = left[os.write(to, left[:_PIECE]) :]
+            answer = json.loads(receive(back, wait=partial(_await, back, select.POLLIN, deadline)))
+        except TimeoutError:
+            self.late = True
+            return None
+        except (OSError, EOFError, ValueError, struct.error):
+            return None
+        self.busy = not isinstance(answer, dict)
+        return answer if isinstance(answer, dict) else None
+
+    def end(self) -> str:
+        """Kill the process and what it started; how it had ended by itself, and the last it said."""
+        if self.ended:
+            return ""
+        self.ended = True
+        if not self.busy:
+            self.pipes[0].close()  # an idle one ends by itself
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # A pipe closes a moment before the process is gone.
+            self.process.wait(0 if self.late else 0.5)
+        code = self.process.returncode
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in self.pipes:
+            pipe.close()
+        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
+        last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+        self.errors.close()
+        ending = "it closed its pipe" if code is None else f"exit code {code}"
+        ending = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else ending
+        return f"{ending}{': ' if last else ''}{last}"
+
+
+class _Worker(Process):
+    def __init__(self, kind: Kind) -> None:
+        self.kind, self.number = kind, 0
+        path = json.dumps([os.path.abspath(place) for place in sys.path])
+        command = [sys.executable, "-P", "-X", "utf8", "-c", _INSIDE, path]
+        super().__init__(command, {"OMP_NUM_THREADS": "1", **os.environ})
         ready = self.exchange(json.dumps(asdict(kind)).encode(), _START_LIMIT)
         if ready is None or "failed" in ready:
             ending = self.end()
             ending = f"not ready after {_START_LIMIT:g} s" if self.late else ending
-            raise _NotStartedError(ready["failed"] if ready else ending)
+            raise ChildProcessError(ready["failed"] if ready else ending)
 
     def judge(self, job: Job) -> Verdict:
         try:
@@ -145,45 +192,6 @@ class _Worker:
             raise UserError(answer["user_error"])
         return Verdict(**answer["verdict"])
 
-    def exchange(self, message: bytes, limit: float) -> dict[str, Any] | None:
-        """Send a message and wait for the answer; None where there is none, and `late` where time is up."""
-        to, back = (pipe.fileno() for pipe in self.pipes)
-        deadline, self.busy = time.monotonic() + limit, True
-        try:
-            left = memoryview(struct.pack("!I", len(message)) + message)
-            while left:
-                _await(to, select.POLLOUT, deadline)
-                left = left[os.write(to, left[:_PIECE]) :]
-            answer = json.loads(receive(back, wait=partial(_await, back, select.POLLIN, deadline)))
-        except TimeoutError:
-            self.late = True
-            return None
-        except (OSError, EOFError, ValueError, struct.error):
-            return None
-        self.busy = not isinstance(answer, dict)
-        return answer if isinstance(answer, dict) else None
-
-    def end(self) -> str:
-        """Kill the process and what it started; how it had ended by itself, and the last it said."""
-        if self.ended:
-            return ""
-        self.ended = True
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # The pipe closes a moment before the process is gone.
-            self.process.wait(0 if self.late or not self.busy else 0.5)
-        code = self.process.returncode
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        for pipe in self.pipes:
-            pipe.close()
-        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
-        last = self.errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
-        self.errors.close()
-        ending = "it closed its pipe" if code is None else f"exit code {code}"
-        ending = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else ending
-        return f"{ending}{': ' if last else ''}{last}"
-
 
 def _show_printed(job: Job, text: Any) -> None:
     """Show what a verifier of the user's printed, of the first reply for which it prints something."""
@@ -200,17 +208,17 @@ def _await(fd: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
-def close(kind: Kind | None = None) -> None:
-    for chosen in [kind] if kind else list(_idle):
-        for worker in _idle.pop(chosen, []):
-            worker.end()
+def close(kind: Kind | str | None = None) -> None:
+    for chosen in [kind] if kind else list(idle):
+        for process in idle.pop(chosen, []):
+            process.end()
 
 
 def _forget() -> None:
     """In a fork of ours: the processes are its parent's, and a place may be held by a thread not here."""
-    global _places
-    _idle.clear()
-    _places = threading.BoundedSemaphore(width())
+    global places
+    idle.clear()
+    places = threading.BoundedSemaphore(width())
 
 
 atexit.register(close)

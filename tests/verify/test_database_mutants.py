@@ -15,8 +15,8 @@ from support.sql_mutants import equivalence, mutants
 
 from smopd.verify.sql.database import difference, verify_database
 from smopd.verify.sql.facts import query_facts
+from smopd.verify.sql.reference import Suite, made_databases, suite_of
 from smopd.verify.sql.schema import parse_schema
-from smopd.verify.sql.suite import Suite, made_databases, suite_of
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 from support.sandbox_levels import ONLY_IN_A_NAMESPACE
 
 from smopd.errors import UserError
-from smopd.verify import sandbox
+from smopd.verify import sandbox, workers
 from smopd.verify.sandbox import SandboxResult, pool, run
 from smopd.verify.sandbox import worker as sandbox_worker
 
@@ -49,7 +49,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def worker(level: str) -> int:
-    return pool._idle[level][-1].process.pid
+    return workers.idle[level][-1].process.pid
 
 
 # --- what a program gets
@@ -351,7 +351,7 @@ def test_programs_run_side_by_side(level: str) -> None:
         )
     assert [result.output for result in results] == ["0\n", "1\n"]
     assert time.monotonic() - started < 0.95
-    assert len(pool._idle[level]) == 2
+    assert len(workers.idle[level]) == 2
 
 
 def test_a_worker_ends_with_us() -> None:

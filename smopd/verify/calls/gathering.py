@@ -166,29 +166,24 @@ class _Scan:
             self.unclosed = start
             return
         source = self._read(start, end)
+        mentions = any(f"{name}(" in source for name in self.names)
         calls = syntax.python_calls(source) if source[0] == "[" else None
-        if isinstance(calls, str) and self._mentions(source):
+        if isinstance(calls, str) and mentions:
             yield _Piece(start, end, [], calls)
         elif isinstance(calls, list):
             called = self.text[end : end + 1] == "("  # [f(a=1)](...) is a link, or the call of a list
             yield _Piece(start, end, calls, "a list that is called" if called else "")
         elif object_calls := self._objects(syntax.load_object(source), start):
             yield _Piece(start, end, object_calls)
-        elif not self._mentions(source):
+        elif not mentions:
             yield _Piece(start, end, [])  # nothing to look for inside
 
     def _objects(self, value: Any, start: int) -> list[Call] | None:
         if (calls := syntax.object_calls(value, self.names)) or not isinstance(value, dict):
             return calls
         label = _LABEL.search(self.text[max(0, start - _LOOK_BACK) : start])
-        return (
-            [Call(label[1], value)]
-            if label and label[1] in self.names and not syntax.is_schema(value)
-            else None
-        )
-
-    def _mentions(self, source: str) -> bool:
-        return any(f"{name}(" in source for name in self.names)
+        name = label[1] if label else ""
+        return [Call(name, value)] if name in self.names and not syntax.is_schema(value) else None
 
     def _close(self, start: int) -> tuple[int, str]:
         """Where a bracket's content ends, -1: nowhere; and ")" where only the end of a list implies it."""
@@ -252,10 +247,7 @@ def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Pi
 
 def _is_meant(piece: _Piece) -> bool:
     """Is it a list, an object or a tag whose calls have nothing but literals for arguments?"""
-    literal = (
-        call.named and not call.problem and syntax.is_literal(dict(call.named)) for call in piece.calls
-    )
-    return piece.formal and all(literal)
+    return piece.formal and all(c.named and not c.problem and syntax.is_literal(c.named) for c in piece.calls)
 
 
 def _merge(text: str, runs: Sequence[Sequence[_Piece]]) -> list[_Piece]:

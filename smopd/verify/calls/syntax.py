@@ -45,10 +45,7 @@ class Call:
 
 # --- Python
 def python_calls(source: str, quoted: bool = False) -> list[Call] | str | None:
-    """The calls of an expression: a call, or a list of calls and quoted calls.
-
-    None where it is something else; a text says why calls cannot be told (a comprehension).
-    """
+    """The calls of a call or a list of (quoted) calls; a text: why they cannot be told; None: neither."""
     tree = _parse(source.strip()) if len(source) <= MOST_CHARACTERS else None
     if isinstance(tree, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         return "a comprehension"

@@ -3,7 +3,7 @@
 A reply is cut at its fences into segments; a segment that is no Python by itself is tried without prompts,
 typographic characters and the like, and line by line for code within prose. Code is only ever cut between
 statements at its top level, so that a function with a syntax error in it is never mended by leaving a part
-out. It leaves out which of the blocks is the answer (`reply.py`).
+out.
 """
 
 import ast
@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from smopd.verify.code.program import UNREADABLE, parse
+from smopd.verify.code.program import UNREADABLE, Function, parse
 
 _MOST_CHARACTERS = 30_000  # of one program: parsing deeper nests than fit in there could exhaust the C stack
 _MOST_PARSED = 1_000_000  # characters given to the parser for one reply
@@ -83,17 +83,17 @@ class Reader:
         """
         self.left -= len(code)
         if code not in self.parsed:
-            self.parsed[code] = self._parse(code)
+            tree: ast.Module | None = None
+            line, cut_string = 0, False
+            try:
+                tree = parse(code) if len(code) <= _MOST_CHARACTERS and self.left >= 0 else None
+            except SyntaxError as error:
+                line, cut_string = error.lineno or 0, "unterminated triple-quoted" in str(error.msg)
+            except (ValueError, RecursionError, MemoryError):
+                pass
+            self.parsed[code] = tree, line, cut_string
         tree, self.line, self.cut_string = self.parsed[code]
         return tree
-
-    def _parse(self, code: str) -> tuple[ast.Module | None, int, bool]:
-        with suppress(ValueError, RecursionError, MemoryError):
-            try:
-                return parse(code) if len(code) <= _MOST_CHARACTERS and self.left >= 0 else None, 0, False
-            except SyntaxError as error:
-                return None, error.lineno or 0, "unterminated triple-quoted" in str(error.msg)
-        return None, 0, False
 
     def cut(self, lines: list[str], start: int, end: int) -> tuple[int, ast.Module | None]:
         """Where the Python that begins with a line ends, cut between statements at its top level."""
@@ -153,8 +153,7 @@ def _depth(line: str) -> int:
 
 
 def _definitions(blocks: list[Block]) -> int:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return sum(isinstance(node, kinds) for block in blocks for node in block.tree.body)
+    return sum(isinstance(node, Function | ast.ClassDef) for block in blocks for node in block.tree.body)
 
 
 def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:

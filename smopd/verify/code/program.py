@@ -3,8 +3,7 @@
 Each statement at the top level runs on its own: what it raises is dropped, what it prints is not kept, and
 all of them together have a share of the time, so that an example that fails, asks for input or never ends
 does not spoil a right function. A script that reads standard input runs as it is. Both get the imports that
-LiveCodeBench's harness (and with it LiC's) puts before a program, as far as they use them. It leaves out
-where the code comes from (`reply.py`) and what it may do (`smopd.verify.sandbox`).
+LiveCodeBench's harness (and with it LiC's) puts before a program, as far as they use them.
 """
 
 import ast
@@ -156,7 +155,7 @@ def _most_likely(functions: list[Function]) -> Function:
 def bound_names(statement: ast.stmt) -> set[str]:
     names: set[str] = set()
     for node in nodes_outside(statement):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, Function | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}

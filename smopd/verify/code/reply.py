@@ -1,8 +1,7 @@
 """Finds the code of a reply: the last block that defines what was asked for, and what it needs of others.
 
 Several versions may stand in a reply, with helpers, examples and tests around them, or only the body of the
-function that the prompt began. It leaves out how a reply is cut into blocks (`blocks.py`), and what the
-code does when it runs (`program.py`).
+function that the prompt began.
 """
 
 import ast

@@ -71,9 +71,8 @@ _PARTS_OF = {
 
 def usable(sentence: str) -> list[Number]:
     """The numbers of a sentence that can be answers: not those of steps, and none that is denied."""
-    return [
-        n for n in numbers.find(sentence) if not _UNUSABLE.search(sentence, max(0, n.start - 14), n.start)
-    ]
+    every = numbers.find(sentence)
+    return [n for n in every if not _UNUSABLE.search(sentence, max(0, n.start - 14), n.start)]
 
 
 def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:
@@ -82,10 +81,8 @@ def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bo
     operands, ranged = _find_operands_and_ranges(sentence, candidates)
     keep = [number for number in candidates if number not in operands]
     if not keep:
-        last = candidates[-1]
-        return Reading(
-            None if len(candidates) > 1 else last.value, sentence[candidates[0].start : last.end], how
-        )
+        value = candidates[0].value if len(candidates) == 1 else None
+        return Reading(value, sentence[candidates[0].start : candidates[-1].end], how)
     if _is_list(sentence, keep) or (wanted.several and _several(sentence, keep, wanted, first)):
         return Reading(None, sentence[keep[0].start : keep[-1].end], how)
     for test in _tests(sentence, wanted):

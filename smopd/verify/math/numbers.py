@@ -161,14 +161,14 @@ _TEXT = re.compile(r"\\(?:text(?:bf|rm|it)?|mathrm|mathbf|mbox|boxed|fbox|operat
 _AFTER_DIGIT = re.compile(r"(?<=[0-9])(?=\\[dt]?frac)")  # 2\frac{1}{2} is 2 1/2
 _FRAC = re.compile(r"\\[dt]?frac\s*+\{\s*+(-?[0-9.,]++)\s*+\}\s*+\{\s*+([0-9.,]++)\s*+\}")
 _POWER = re.compile(r"(?<=[A-Za-z)]) ?\^(?:[0-9]++|\{[0-9]++\})")
-_THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
+THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
 
 
 def plain(text: str) -> str:
     """A sentence without LaTeX, calculator notes and markdown; bold begins and ends with a mark."""
     text = _NOTE.sub("", text).replace("**", BOLD)
     if "\\" in text or "{" in text:
-        text = _THIN_SPACE.sub("", text)
+        text = THIN_SPACE.sub("", text)
         for latex, written in _REPLACED:
             text = text.replace(latex, written)
         text = _TEXT.sub(r" \1 ", _TEXT.sub(r" \1 ", text)).replace("\\,", " ")

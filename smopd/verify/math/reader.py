@@ -87,9 +87,8 @@ def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
     for start, end in reversed(list(boxes(text))[-_MOST_PLACES:]):
         content = plain(text[max(start, end - _WINDOW) : end])
         if candidates := numbers.find(content) or numbers.find_words(content):
-            return replace(
-                choose(content, candidates, wanted, first=False, how="boxed"), box=text[start:end]
-            ), end
+            reading = choose(content, candidates, wanted, first=False, how="boxed")
+            return replace(reading, box=text[start:end]), end
     return None
 
 
@@ -109,9 +108,8 @@ def _read_after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, 
         return None
     if TIMES.match(sentence, candidates[-1].end):
         return None
-    before, after = (
-        len(part.split()) for part in (sentence[: candidates[0].start], sentence[candidates[-1].end :])
-    )  # words
+    before = len(sentence[: candidates[0].start].split())  # words
+    after = len(sentence[candidates[-1].end :].split())
     line = text[start : start + _WINDOW].partition("\n")[0]
     alone = before < 2 and after <= 4 and not (below and len(numbers.find(plain(line))) > 1)
     if heading and not (alone or _ENDED.match(text, end)):

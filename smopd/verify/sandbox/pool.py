@@ -7,24 +7,18 @@ It leaves out packages, changes that a program makes to its arguments, functions
 and systems other than Linux.
 """
 
-import atexit
-import collections
 import functools
 import json
 import os
 import shutil
-import struct
-import subprocess
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from smopd.errors import UserError
-from smopd.machine import cpu_cores
+from smopd.verify import workers
 from smopd.verify.sandbox.worker import SCRATCH_BYTES
-from smopd.verify.wire import receive, write
 
 Level = Literal["bubblewrap", "namespaces", "none"]
 _GRACE = 10.0  # seconds beyond the time limit after which the worker itself is taken for lost
@@ -49,8 +43,6 @@ class SandboxResult:
 
 
 _permitted = False
-_idle: dict[str, list["_Worker"]] = collections.defaultdict(list)
-_places = threading.BoundedSemaphore(max(2, cpu_cores()))
 
 
 def permit_unsandboxed(yes: bool = True) -> None:
@@ -91,70 +83,34 @@ def run(
     header = {"timeout": timeout, "memory": memory_mb << 20, "processes": 4, "entry": entry}
     header["parts"] = [*map(len, parts)]
     why = ""
-    with _places:
+    with workers.places:
         for _ in range(2):  # a second time in a fresh worker where the first one was found dead
             try:
-                worker = _idle[level].pop()
-            except IndexError:
-                try:
-                    worker = _Worker(level)
-                except OSError as error:  # no bwrap, say
-                    return SandboxResult("error", str(error), "")
-            if (answer := worker.ask(header, parts, timeout)) is not None:
-                _idle[level].append(worker)
+                worker = workers.take(level, _start)
+            except OSError as error:  # no bwrap, say
+                return SandboxResult("error", str(error), "")
+            answer = worker.exchange(json.dumps(header).encode(), timeout + _GRACE, b"".join(parts))
+            if answer is not None:
+                workers.idle[level].append(worker)
                 return SandboxResult(**answer)
-            why = worker.close()
+            why = worker.end()
     return SandboxResult("error", f"the sandbox was lost: {why}"[:500], "")
 
 
-class _Worker:
-    def __init__(self, level: Level) -> None:
-        python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        files = {name: Path(__file__).parents[1] / f"{name.replace('.', '/')}.py" for name in _TEXTS}
-        texts = [(f"smopd.verify.{name}", file.read_text(encoding="utf-8")) for name, file in files.items()]
-        source, paths = _INSIDE.format(texts=texts), _visible(python)
-        command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
-        if level == "bubblewrap":
-            command = [*_bubblewrap(paths), "--", *command]
-        # Nothing of our environment goes in; one hash seed, so that no verdict hangs on the order of a set.
-        env = {"PYTHONHASHSEED": "0"}
-        pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": -1, "bufsize": 0}
-        self.process = subprocess.Popen(command, **pipes, env=env, cwd="/", start_new_session=True)
-        self.pipes = [pipe.fileno() for pipe in (self.process.stdin, self.process.stdout) if pipe]
-
-    def ask(self, header: dict[str, Any], parts: list[bytes], timeout: float) -> dict[str, Any] | None:
-        """Have one program run; None where the worker is lost."""
-        to, back = self.pipes
-        watchdog = threading.Timer(timeout + _GRACE, self.process.kill)
-        watchdog.daemon = True
-        watchdog.start()
-        try:
-            text = json.dumps(header).encode()
-            write(to, struct.pack("!I", len(text)) + text + b"".join(parts))
-            return json.loads(receive(back))
-        except (OSError, EOFError, ValueError):
-            return None
-        finally:
-            watchdog.cancel()
-
-    def close(self) -> str:
-        """End the worker and with it everything in its namespace; the last it had to say."""
-        try:
-            _, errors = self.process.communicate(timeout=2)  # closes its input: an idle worker ends
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            _, errors = self.process.communicate()
-        return (errors or b"").decode("utf-8", "replace").strip().rpartition("\n")[2]
+def _start(level: Level) -> workers.Process:
+    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    files = {name: Path(__file__).parents[1] / f"{name.replace('.', '/')}.py" for name in _TEXTS}
+    texts = [(f"smopd.verify.{name}", file.read_text(encoding="utf-8")) for name, file in files.items()]
+    source, paths = _INSIDE.format(texts=texts), _visible(python)
+    command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
+    if level == "bubblewrap":
+        command = [*_bubblewrap(paths), "--", *command]
+    return workers.Process(command, env={}, cwd="/")  # nothing of our environment goes in
 
 
 def close() -> None:
-    for worker in [worker for workers in _idle.values() for worker in workers]:
-        worker.close()
-    _idle.clear()
-
-
-atexit.register(close)
-os.register_at_fork(after_in_child=_idle.clear)  # a fork must not speak to workers that are its parent's
+    for level in get_args(Level):
+        workers.close(level)
 
 
 def _visible(python: str) -> list[str]:

@@ -1,7 +1,6 @@
 """Inside a sandbox: process 1 of its namespace forks a limited process per program and kills what is left.
 
-Only the standard library is imported: this text runs where smopd does not exist. What a program's process
-does is in `program.py`, what its tests' does in `judge.py`.
+Only the standard library is imported: this text runs where smopd does not exist.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Is a query right? It is run beside the reference query, and must give the same result on every database.
 
-The databases are a reference's (suite.py); where they are synthetic, a reply that agrees on all of them
+The databases are a reference's (reference.py); where they are synthetic, a reply that agrees on all of them
 is also run on a few made for what its own query looks at. Columns may come in another order, the same on all
 databases. Left out: SQL that SQLite does not know, and equivalence proofs.
 """
@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from smopd.errors import UserError
 from smopd.seeds import rng
 from smopd.verify.sql import query as sql
 from smopd.verify.sql.facts import QueryFacts, query_facts
 from smopd.verify.sql.lic import lic_difference
 from smopd.verify.sql.literals import respelled
 from smopd.verify.sql.query import TIMEOUT, Row, run_query
-from smopd.verify.sql.reference import Expected, UnusableReferenceError, parse_query
+from smopd.verify.sql.reference import Expected, Suite, UnusableError, made_databases, parse_query, suite_of
 from smopd.verify.sql.reply import extract_sql
 from smopd.verify.sql.schema import parse_schema
-from smopd.verify.sql.suite import Suite, database_files, made_databases, suite_of
 from smopd.verify.sql.synthetic import EMPTY, PROFILES, synthesise
 from smopd.verify.task import Answer
 from smopd.verify.verdict import Verdict
@@ -53,12 +53,12 @@ def verify_database(
         return Verdict(False, None, "error", "the answer needs the texts 'reference_sql' and 'schema_sql'")
     if (query := extract_sql(reply)) is None:
         return Verdict(False, None, "no_answer", "no SQL query in the reply")
-    files = database_files(Path(database), str(answer.get("db_id", ""))) if database is not None else ()
+    files = _database_files(Path(database), str(answer.get("db_id", ""))) if database is not None else ()
     try:
         suite = suite_of(schema, reference, files, deadline)
     except TimeoutError:
         return Verdict(False, query, "error", "the reference query did not end in time")
-    except UnusableReferenceError as error:
+    except UnusableError as error:
         return Verdict(False, query, "error", f"the reference query cannot be used: {error}")
     if sql.copies(query) > sql.MOST_COPIES or len(query) > sql.MOST_CHARACTERS:
         return Verdict(False, query, "ok", "the query is too large")
@@ -73,6 +73,17 @@ def verify_database(
     except sql.BAD_QUERY as error:
         return Verdict(False, query, "ok", f"the query does not run: {error or type(error).__name__}")
     return Verdict(not why, query, "ok", why)
+
+
+def _database_files(place: Path, name: str) -> tuple[Path, ...]:
+    """The .sqlite files meant by a path: itself, or those of the database `name` in Spider's folders."""
+    if place.is_file():
+        return (place,)
+    files = sorted([*(place / name).glob("*.sqlite")] or place.glob(f"{name}.sqlite")) if name else []
+    if not files:
+        hint = "give Spider's database folder or one .sqlite file"
+        raise UserError(f"{place}: holds no {name or 'database'}/*.sqlite; {hint}")
+    return tuple(files)
 
 
 def _respell(suite: Suite, query: str, texts: Sequence[str]) -> str | None:

@@ -1,7 +1,6 @@
 """What a query looks at, as far as it decides which data show what the query does.
 
-It is a reading of the syntax tree that may miss things and never decides a verdict: the databases made from
-it do.
+This reading of the syntax tree may miss things: it never decides a verdict, the databases made from it do.
 """
 
 from dataclasses import dataclass, field
@@ -13,14 +12,13 @@ from smopd.verify.sql.schema import Key, Schema
 
 Constant = tuple[Key, str, str]  # column, operator (see _OPERATORS), the constant as text
 
-_PATTERNS = (exp.Like, exp.ILike, exp.Glob)
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<=", exp.Is: "=",
     exp.In: "=", exp.Like: "like", exp.ILike: "like", exp.Glob: "like",
 }  # fmt: skip
 _COMPARISONS = (*_OPERATORS, exp.Between)
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}  # 5 < age
-_NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "like": "unlike"}
+NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "like": "unlike"}
 _PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person where sets are compared
 
 
@@ -46,7 +44,6 @@ class QueryFacts:
 
 
 def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
-    """What a parsed query compares, joins, sorts, adds up and counts."""
     facts = QueryFacts(tables={t.name.lower() for t in tree.find_all(exp.Table)} & schema.keys())
     for node in tree.walk():
         if isinstance(node, _COMPARISONS):
@@ -87,9 +84,8 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
             outer = {join.this.name.lower() for join in joins if isinstance(join.this, exp.Table)}
             facts.nulls |= {key for key in resolve(node.this, schema) if key[0] not in outer}
         elif isinstance(node, exp.Join) and node.args.get("side"):
-            right = node.alias_or_name.lower()
             on = node.args.get("on") or exp.true()
-            facts.nulls |= resolve_all(on, schema, beside=right)
+            facts.nulls |= resolve_all(on, schema, beside=node.alias_or_name.lower())
         elif isinstance(node, exp.Select):
             _read_select(node, schema, facts)
         elif isinstance(node, (exp.Intersect, exp.Except)):
@@ -190,7 +186,7 @@ def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
                 continue
             # A constant on the left turns the operator round.
             one = operator or _TURNED.get(operators[0] if operators else "=", "=")
-            constants.append((_NEGATED[one] if negated else one, text))
+            constants.append((NEGATED[one] if negated else one, text))
     facts.constants |= {(column, operator, text) for column in columns for operator, text in constants}
     _link(facts, columns)
 

@@ -1,5 +1,4 @@
-"""LiC's own rule for SQL, for comparison with published figures: it forgives every literal and every
-DISTINCT.
+"""LiC's own rule for SQL, for comparison with published figures: it forgives literals and DISTINCT.
 
 Each literal of the reply's query, numbers and the LIMIT included, may stand for any literal of the
 reference's; of the ways to do so the first hundred are tried, the query as it is first. DISTINCT is dropped
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from smopd.verify.sql.query import BAD_QUERY, Row, run_query
-from smopd.verify.sql.suite import Suite
+from smopd.verify.sql.reference import Suite
 
 _MOST_QUERIES = 100
 _MOST_ROWS = 100_000

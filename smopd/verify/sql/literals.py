@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from smopd.verify.sql.facts import resolve_all
+from smopd.verify.sql.facts import NEGATED, resolve_all
 from smopd.verify.sql.schema import Key, Schema
 
 _OPERATORS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.In: "=", exp.NEQ: "!=", exp.Like: "like"}
-_NEGATED = {"=": "!=", "!=": "=", "like": "unlike"}
 _NUMBER = re.compile(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?")
 _QUOTED = re.compile(r"""(?<!\w)['"`“‘]+\s*([^'"`“”‘’]+?)\s*['"`”’]+(?!\w)""")
 
@@ -68,7 +67,7 @@ def _places(tree: exp.Expr, schema: Schema) -> list[_Place]:
         if operator == "like" and not any("%" in literal.name or "_" in literal.name for literal in literals):
             operator = "="
         if isinstance(node.parent, exp.Not) or node.args.get("negate"):
-            operator = _NEGATED[operator]
+            operator = NEGATED[operator]
         lower, upper = (any(isinstance(side, kind) for side in sides) for kind in (exp.Lower, exp.Upper))
         case = str.lower if lower else str.upper if upper else str
         places += [_Place(columns, operator, literal.name, literal, case) for literal in literals if columns]

@@ -2,8 +2,7 @@
 
 A query is what SQLite can read, so prose around it is cut off where it cannot. A later query that quotes a
 subquery of an earlier one explains it; one behind EXPLAIN, CREATE ... AS or INSERT is none. Queries in JSON,
-in a program's strings, in HTML and in LaTeX boxes are found. What is written for another dialect is not
-translated.
+in a program's strings, in HTML and in LaTeX boxes are found. Other dialects are not translated.
 """
 
 import html

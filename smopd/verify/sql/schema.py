@@ -1,6 +1,4 @@
-"""A lenient reader of CREATE TABLE text: some that is published is not valid SQL. CHECKs and defaults are
-left out.
-"""
+"""A lenient reader of CREATE TABLE: some that is published is not valid. It leaves out CHECK and DEFAULT."""
 
 import re
 from collections.abc import Iterator

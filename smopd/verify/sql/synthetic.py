@@ -11,7 +11,7 @@ import operator as op
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from smopd.verify.sql.facts import QueryFacts
@@ -78,14 +78,8 @@ class Pools:
             numbers = [v for v in near if isinstance(v, (int, float))]
             near += [(min(numbers) + max(numbers)) // 2] if len(constants) > 1 and numbers else []
             self._planted[group] = near
-
-            def met(value: Value, operator: str, text: str, like: dict[str, list[Value]] = patterns) -> bool:
-                if "like" in operator:
-                    return (value in like[text][:4]) == (operator == "like")
-                return _meets(value, operator, text)
-
-            every = [v for v in near if all(met(v, *constant) for constant in constants)]
-            some = [v for v in near if any(met(v, *constant) for constant in constants)]
+            every = [v for v in near if all(_meets(v, *constant, patterns) for constant in constants)]
+            some = [v for v in near if any(_meets(v, *constant, patterns) for constant in constants)]
             self._fits[group] = every or some or near
 
     def one(self, values: Sequence[T]) -> T:
@@ -167,7 +161,9 @@ def _group_columns(keys: Sequence[Key], links: Sequence[Sequence[Key]]) -> dict[
     return group
 
 
-def _meets(value: Value, operator: str, text: str) -> bool:
+def _meets(value: Value, operator: str, text: str, patterns: Mapping[str, list[Value]]) -> bool:
+    if "like" in operator:
+        return (value in patterns[text][:4]) == (operator == "like")
     constant: Value = text
     if isinstance(value, (int, float)):
         try:
@@ -203,12 +199,6 @@ def _matches(pattern: str, draw: random.Random) -> list[Value]:
 
 
 # --- rows
-@dataclass
-class _Made:  # the rows of one table, and those among them that are to satisfy the query
-    rows: list[Row] = field(default_factory=list)
-    fitting: list[Row] = field(default_factory=list)
-
-
 def synthesise(
     schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random
 ) -> dict[str, list[tuple[Value, ...]]]:
@@ -217,7 +207,7 @@ def synthesise(
     central = set(facts.tables)
     while more := {p for n in central for p, _ in schema[n].foreign.values()} - central:
         central |= more  # parents too: the children's keys come from them
-    done: dict[str, _Made] = {}
+    done: dict[str, _Rows] = {}
     for name in _parents_first(schema):
         table = schema[name]
         wanted = profile.rows if name in central else min(profile.rows, 4)
@@ -226,7 +216,7 @@ def synthesise(
         if name in central and profile.wide and table.foreign:
             wanted = min(_MOST_ROWS, 2 * wanted)
         wanted = 0 if profile.childless and table.foreign else wanted
-        done[name] = _Rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools).make()
+        done[name] = _Rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools)
     return {name: [tuple(row[c] for c in schema[name].columns) for row in done[name].rows] for name in done}
 
 
@@ -243,17 +233,20 @@ def _parents_first(schema: Schema) -> list[str]:
 
 
 class _Rows:
+    """The rows of one table, and those among them that are to satisfy the query."""
+
     def __init__(
-        self, name: str, table: SchemaTable, count: int, done: Mapping[str, _Made], pools: Pools
+        self, name: str, table: SchemaTable, count: int, done: Mapping[str, "_Rows"], pools: Pools
     ) -> None:
-        self.name, self.table, self.count, self.pools, self.draw = name, table, count, pools, pools.draw
+        self.rows, self.fitting = list[Row](), list[Row]()
+        self.name, self.table, self.pools, self.draw = name, table, pools, pools.draw
         names = [(c,) for t, c in sorted(pools.facts.names) if t == name]
         self.unique = [*table.unique, *(u for u in names if u not in table.unique)]
         self.sources: dict[str, Sequence[Value]] = {}  # a foreign key's values
         self.partners: dict[str, list[Value]] = {}  # values that join a row that fits with others that do
         for column, (parent, key) in table.foreign.items():
             if parent in done:  # else keys go round in a circle: this one comes from the pool
-                self._read_parent(column, done[parent], key)
+                self._read_parent(column, done[parent], key, count)
             elif parent == name:
                 self.sources[column] = ()
         for link in sorted(map(sorted, pools.facts.links)):  # columns that the query compares
@@ -265,37 +258,37 @@ class _Rows:
         self.fresh = {c: pools.distinct((name, c), count) for c in singles if c not in self.sources}
         self.asked = [c for c in table.columns if c not in self.sources and pools.asked((name, c))]
         self.nullable = {c for t, c in pools.facts.nulls if t == name} - table.required - set(singles)
+        self._make(count)
 
-    def _read_parent(self, column: str, parent: _Made, key: str) -> None:
+    def _read_parent(self, column: str, parent: "_Rows", key: str, count: int) -> None:
         values = [v for row in parent.rows if (v := row[key]) is not None]
         self.draw.shuffle(values)
         # A key that the query asks for has many children; some parents have as many as a threshold asks for;
         # the last stay without.
         values.sort(key=lambda v: not self.pools.fits((self.name, column), v))
-        enough = (2 if self.pools.profile.wide else 3) * self.count // (self.pools.facts.most + 1)
+        enough = (2 if self.pools.profile.wide else 3) * count // (self.pools.facts.most + 1)
         self.sources[column] = values[: max(1, min(len(values) * 2 // 3, enough))]
         self.partners[column] = [v for row in parent.fitting if (v := row[key]) is not None]
 
-    def make(self) -> _Made:
-        result, seen = _Made(), set[tuple[Any, ...]]()
-        for _ in range(self.count):
+    def _make(self, count: int) -> None:
+        seen = set[tuple[Any, ...]]()
+        for _ in range(count):
             fitting = self.draw.random() < self.pools.profile.fitting
             # A row to repeat, so that two differ in their keys at most.
-            before = result.fitting if fitting else result.rows
+            before = self.fitting if fitting else self.rows
             old = self.pools.one(before) if before and self.draw.random() < 0.2 else None
             # One that satisfies all conditions but one, for each of them to be missed.
             spoilt = self.pools.one(self.asked) if self.asked and self.draw.random() < 0.3 else ""
-            row = {c: self._value(c, fitting and c != spoilt, old, result.rows) for c in self.table.columns}
+            row = {c: self._value(c, fitting and c != spoilt, old) for c in self.table.columns}
             if any(row[c] is None for c in self.sources if c in self.table.required):
                 continue  # a required parent that does not exist
             keys = {(u, tuple(row[c] for c in u)) for u in self.unique if all(row[c] is not None for c in u)}
             if not keys & seen:
                 seen |= keys
-                result.rows.append(row)
-                result.fitting += [row] * fitting
-        return result
+                self.rows.append(row)
+                self.fitting += [row] * fitting
 
-    def _value(self, column: str, fitting: bool, old: Row | None, rows: list[Row]) -> Value:
+    def _value(self, column: str, fitting: bool, old: Row | None) -> Value:
         draw, key = self.draw, (self.name, column)
         joined = self.partners.get(column) if fitting and draw.random() < 0.85 else None
         if column in self.fresh:
@@ -308,7 +301,7 @@ class _Rows:
             return joined[int(len(joined) * draw.random() ** 2)]
         if column in self.sources:
             parent, target = self.table.foreign[column]
-            choices = (parent == self.name and [r[target] for r in rows]) or self.sources[column]
+            choices = (parent == self.name and [r[target] for r in self.rows]) or self.sources[column]
             # Squared, so that some have many children.
             return choices[int(len(choices) * draw.random() ** 2)] if choices else None
         return self.pools.pick(key, fitting)

@@ -12,7 +12,7 @@ a whole, in any order; nothing is executed, and the time is linear.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from smopd.verify.task import Answer, Task
@@ -24,18 +24,20 @@ _NUMBER = re.compile(r"\d[\d,]{0,12}")
 _CALL = re.compile(r"([a-z_]{1,40})\(([^()]{0,400})\)")
 
 
+def _join(pairs: Iterable[tuple[str, Any]], form: str = "{0} {1}") -> str:
+    return ", ".join(form.format(key, value) for key, value in pairs)
+
+
 def _compare(pairs: list[tuple[str, str]], wanted: Mapping[str, Any]) -> Verdict:
     """Every pair that is wanted and no other, each once."""
     expected = Counter((str(key).lower(), str(value).lower()) for key, value in wanted.items())
     stated = Counter(pairs)
-    shown = ", ".join(f"{key} {value}" for key, value in pairs)[:200] or None
+    shown = _join(pairs)[:200] or None
     if stated == expected:
         return Verdict(True, shown, "ok", "")
     if not pairs:
         return Verdict(False, None, "no_answer", "nothing of the expected form in the reply")
-    lacking, surplus = (
-        ", ".join(f"{key} {value}" for key, value in rest) for rest in (expected - stated, stated - expected)
-    )
+    lacking, surplus = _join(expected - stated), _join(stated - expected)
     why = [f"lacks {lacking}"] * bool(lacking) + [f"has {surplus[:100]}"] * bool(surplus)
     return Verdict(False, shown, "ok", "; ".join(why))
 
@@ -104,14 +106,11 @@ def _task(
     )  # fmt: skip
 
 
-def _join(pairs: Mapping[str, Any], form: str) -> str:
-    return ", ".join(form.format(key, value) for key, value in pairs.items())
-
-
 TASKS = (
-    _task("shopping", "items", _judge_shopping, lambda a: _join(a["items"], "{1} {0}") or "nothing yet"),
+    _task("shopping", "items", _judge_shopping,
+          lambda a: _join(a["items"].items(), "{1} {0}") or "nothing yet"),
     _task("booking", "arguments", _judge_booking,
-          lambda a: f"{a['call']}({_join(a['arguments'], '{0}={1}')})"),
+          lambda a: f"{a['call']}({_join(a['arguments'].items(), '{0}={1}')})"),
     _task("bill", "total", _judge_bill, _bill),
-    _task("schedule", "plan", _judge_schedule, lambda a: _join(a["plan"], "{0} {1}") or "nobody yet"),
+    _task("schedule", "plan", _judge_schedule, lambda a: _join(a["plan"].items()) or "nobody yet"),
 )  # fmt: skip

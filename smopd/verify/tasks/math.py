@@ -24,7 +24,7 @@ from typing import Any
 
 from smopd.verify import tasks, workers
 from smopd.verify.math import reader
-from smopd.verify.math.numbers import boxes
+from smopd.verify.math.numbers import MOST_DIGITS, THIN_SPACE, boxes
 from smopd.verify.task import Answer, Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -47,12 +47,9 @@ _NUMBER = re.compile(
 _BOXED = re.compile(r"\\[{}]|(?P<open>(?:\\boxed\s*+)?\{)|(?P<close>\})")
 _FRAC = re.compile(r"(?<![0-9])\\[dt]?frac\s*+\{\s*+(-?[0-9.]++)\s*+\}\s*+\{\s*+([0-9.]++)\s*+\}")
 _POWER = re.compile(r"(?<=[A-Za-z}])\^(?:[0-9]++|\{[0-9]++\})")
-_THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
-_MOST_DIGITS = 400  # beyond that a number is nobody's answer, and int() refuses or takes its time
 
 
 def judge(example: Judged, text: str) -> Verdict | workers.Job:
-    """The verdict, or where expressions have to be compared, the job that gives it."""
     answer = example.answer
     reference = str(answer.get("value", "")).rpartition("####")[2].strip()  # GSM8K's answers end in "#### n"
     if not _is_number(reference):
@@ -113,7 +110,7 @@ def _plain(text: str, powers: bool = False) -> str:
     r"""LaTeX's spellings of a number as plain ones, and no powers of letters and units (x^2, \text{cm}^2)."""
     for latex, plain in (("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%")):
         text = text.replace(latex, plain)
-    text = _THIN_SPACE.sub("", text)
+    text = THIN_SPACE.sub("", text)
     return _FRAC.sub(r"\1/\2", text if powers else _POWER.sub("", text))
 
 
@@ -131,7 +128,7 @@ def _value(number: re.Match[str]) -> Fraction | None:
     parts = []
     for text in (number["top"], number["bottom"] or "1"):
         mantissa, _, exponent = text.lower().partition("e")
-        if len(mantissa) > _MOST_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > _MOST_DIGITS:
+        if len(mantissa) > MOST_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > MOST_DIGITS:
             return None
         parts.append(Fraction(text.replace(",", "")))
     value = parts[0] / parts[1] if parts[1] else Fraction(0)  # "3/0" is no fraction: its last number is 0

@@ -1,9 +1,8 @@
-"""Tasks of Lost in Conversation whose examples are read while replies are not scored: describing a table in
-words, summarising documents.
+"""Tasks of Lost in Conversation whose replies are not scored: describing a table, summarising documents.
 
-    user       Describe the table in one sentence.
-    user       Mention the winner first.
-    assistant  Ana won the race in 12.1 seconds, ahead of Ben.
+user       Describe the table in one sentence.
+user       Mention the winner first.
+assistant  Ana won the race in 12.1 seconds, ahead of Ben.
 """
 
 from typing import Any
