@@ -8,13 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from smopd.data.stats import describe
 from smopd.data.training_set import overlap
 from smopd.data.training_set.compose import Built
 from smopd.data.training_set.readers import SOURCES
 from smopd.files import jsonl, write_json, write_text
+from smopd.pages import render_text
 
 
 def write(built: Built, out: Path) -> dict[str, Any]:
@@ -22,7 +21,7 @@ def write(built: Built, out: Path) -> dict[str, Any]:
     text = jsonl(e.to_json() for e in built.examples)
     facts = _card(built, out.name, hashlib.sha256(text.encode()).hexdigest())
     write_json(out.with_name(f"{out.name}.card.json"), facts)
-    write_text(out.with_name(f"{out.name}.card.md"), _card_text(facts))
+    write_text(out.with_name(f"{out.name}.card.md"), render_text(__package__, "card.md.jinja", **facts))
     write_text(out, text)  # last: where it is, the cards are too
     return facts
 
@@ -56,10 +55,3 @@ def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
         "sharder": {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))},
         "inputs": built.inputs,
     }
-
-
-def _card_text(facts: dict[str, Any]) -> str:
-    look: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    templates = Environment(loader=PackageLoader(__package__, ""), undefined=StrictUndefined, **look)
-    templates.filters["n"] = "{:,}".format
-    return templates.get_template("card.md.jinja").render(facts)
