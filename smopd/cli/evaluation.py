@@ -100,8 +100,7 @@ def _play(
     from smopd.models import resolve_adapter
     from smopd.progress import track
     from smopd.rollout.choice import resolve_engine
-    from smopd.runs.evaluate import evaluate_side
-    from smopd.runs.evaluations import BASE, slug
+    from smopd.runs.evaluations import BASE, evaluate_side, slug
     from smopd.runs.layout import EVAL
 
     config, run, settings = resolved.config, resolved.run, resolved.settings

@@ -5,11 +5,14 @@ of all it depends on, and the settings it was asked for with. A later row of the
 one. What stands in RUN/eval without a row is known by the digest of its adapter.
 """
 
+import json
 import logging
 import os
 import re
 import shlex
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -17,11 +20,13 @@ from typing import Any
 
 from smopd.config import Config, load_config
 from smopd.config_io import parse_override
+from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
 from smopd.files import append_jsonl, digest, file_digest
 from smopd.models.checksums import WEIGHTS, checkpoints
 from smopd.runs.layout import CONFIG, EVAL, EVALUATED, is_run, read_rows
+from smopd.tracking import Track, quiet
 
 log = logging.getLogger("smopd")
 BASE = "base"
@@ -149,6 +154,62 @@ def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequen
     except OSError as error:  # a run of somebody else, whose folder may only be read
         problem = f"cannot be written ({error.strerror})"
         log.warning("%s: %s: smopd report will not find %s", run / EVALUATED, problem, place)
+
+
+def evaluate_side(
+    run: Path, side: str, config: Config, examples: Sequence[Example], adapter: Path | None,
+    out: Path | None = None, settings: Sequence[str] = (), begin: Callable[[], None] = lambda: None,
+    track: Track = quiet,
+) -> tuple[Path, dict[str, Any], bool]:  # fmt: skip
+    """Play, continue or read one side of a run, and list it: its folder, its summary, was it finished before.
+
+    Without `out` it stands in the run folder. The base of another run is taken over where it is the same in
+    every respect.
+    """
+    from smopd.evaluation.session import evaluate_into, identity
+
+    wanted: dict[str, Any] = json.loads(json.dumps(identity(config, examples, adapter)))
+    place = out or _find_or_choose_folder(run, side, config, wanted)
+    if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
+        begin()
+        log.info("the same evaluation of the base is in %s: taken over", same)
+        _copy(same, place)
+    finished = load_summary(place) is not None
+
+    def begun() -> None:
+        begin()
+        list_evaluation(run, place, side, digest(wanted), settings)
+
+    summary = evaluate_into(place, config, examples, side, adapter, begun, track)
+    list_evaluation(run, place, side, digest(wanted), settings)
+    return place, summary, finished
+
+
+def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
+    """Where in the run folder it stands already, finished or not, or else will stand."""
+    for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
+        if load_identity(file.parent) == wanted:
+            return file.parent
+    return evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+
+
+def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
+    """The same evaluation, finished, in a run beside this one or by itself."""
+    for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
+        in_runs = sorted(parent.glob(f"*/{EVAL}/*/evaluation.json"))
+        for file in (*in_runs, *sorted(parent.glob("*/evaluation.json"))):
+            with suppress(OSError, ValueError):  # a damaged folder of somebody else is not our business here
+                known = json.loads(file.read_text(encoding="utf-8"))
+                if known == wanted and (file.parent / "summary.json").exists():
+                    return file.parent
+    return None
+
+
+def _copy(source: Path, place: Path) -> None:
+    partial = place.with_name(f".partial-{place.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
+    partial.rename(place)
 
 
 def _sides(run: Path, config: Config) -> dict[str | None, str]:

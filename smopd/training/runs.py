@@ -13,8 +13,7 @@ from smopd.machine import package_versions
 from smopd.models import resolve_adapter
 from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.choice import resolve_engine
-from smopd.runs.evaluate import evaluate_side
-from smopd.runs.evaluations import BASE, TRAINED, evaluation_folder
+from smopd.runs.evaluations import BASE, TRAINED, evaluate_side, evaluation_folder
 from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.check import check_training
