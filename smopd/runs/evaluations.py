@@ -43,7 +43,7 @@ class Evaluated:
     where: str  # the folder, seen from the run
     side: str
     identity: dict[str, Any]
-    summary: dict[str, Any] | None  # None: not finished
+    summary: dict[str, Any] | None  # None: not finished, or gone from where it was
     settings: tuple[str, ...] = ()  # KEY=VALUE, as it was asked for
 
     @property
@@ -52,14 +52,7 @@ class Evaluated:
         return conditions(self.identity)
 
 
-@dataclass(frozen=True)
-class Gone:
-    where: str
-    side: str
-    settings: tuple[str, ...] = ()
-
-
-def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gone]]:
+def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Evaluated]]:
     """Every evaluation of the run, those in its folder first, and those gone from where they were."""
     rows = {row["of"]: row for row in read_rows(run, EVALUATED)}
     evaluations: dict[Path, Evaluated] = {}
@@ -67,11 +60,13 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
     for row in rows.values():
         folder, settings = run / row["folder"], tuple(row["settings"])
         known = load_identity(folder) if folder.is_dir() else {}
-        if known and digest(known) == row["of"]:
-            listed = (row["folder"], row["side"], known, load_summary(folder), settings)
-            evaluations[folder.resolve()] = Evaluated(folder, *listed)
+        there = bool(known) and digest(known) == row["of"]
+        summary = load_summary(folder) if there else None
+        listed = Evaluated(folder, row["folder"], row["side"], known, summary, settings)
+        if there:
+            evaluations[folder.resolve()] = listed
         else:
-            gone.append(Gone(row["folder"], row["side"], settings))
+            gone.append(listed)
     # A study keeps the evaluation of a base, which has no run, in eval/ itself.
     files = [*run.glob(f"{EVAL}/evaluation.json"), *sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
     unlisted = [file.parent for file in files if file.parent.resolve() not in evaluations]

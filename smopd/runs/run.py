@@ -13,7 +13,7 @@ from smopd.formatting import percent
 from smopd.frames import messages, table
 from smopd.models.checksums import checkpoints
 from smopd.runs import layout
-from smopd.runs.evaluations import Evaluated, Gone, evaluations_of, evaluations_to_compare
+from smopd.runs.evaluations import Evaluated, evaluations_of, evaluations_to_compare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ class Run(Shown):
         """Whether a process works on it, or was killed."""
         return (self.path / layout.LOCK).exists()
 
-    def evaluated(self) -> tuple[list[Evaluated], list[Gone]]:
+    def evaluated(self) -> tuple[list[Evaluated], list[Evaluated]]:
         """Every evaluation of the run, finished or not, and those gone from where they were."""
         return evaluations_of(self.path, self.config)
 
