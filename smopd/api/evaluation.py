@@ -48,7 +48,7 @@ def evaluate(
     if examples is not None or verifier is not None:
         _add(call, config, config.data.eval if examples is None else examples, verifier)
 
-    from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.evaluate import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine

@@ -93,7 +93,7 @@ def _play(
     target: str, resolved: Target, no_base: bool, out: Path | None
 ) -> tuple[Path | None, Played | None, Played]:
     """The adapter that is evaluated, the evaluation of the run's base, if it is wanted, and its own."""
-    from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.evaluate import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.evaluation.store import EvaluationFolder
     from smopd.files import digest

@@ -1,11 +1,9 @@
 """The everyday world: small tasks in plain English that a small chat model can do when it is told them at
 once, and loses when they come bit by bit.
 
-Four families: a shopping list, a form that becomes a function call, a bill that is added up, a plan of who
-comes when. A task is a goal and 3 to 8 facts, a message each, the first with the goal; later facts may
-correct earlier ones ("make that 5 apples", "forget the onions"). After every message there is one right
-reply, the state so far, so a middle reply can be judged too (`answer["turns"]`). The two splits share neither
-words nor ways to say a thing (everyday.toml).
+A task is a goal and 3 to 8 facts, a message each, the first with the goal; later facts may correct earlier
+ones ("make that 5 apples"). After every message there is one right reply, the state so far, so a middle reply
+can be judged too (`answer["turns"]`). The two splits share neither words nor phrases (everyday.toml).
 """
 
 import tomllib

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from smopd.config import Config
-from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
 from smopd.machine import package_versions

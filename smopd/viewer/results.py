@@ -16,9 +16,8 @@ from typing import Any
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import Outcome
+from smopd.evaluation.evaluate import Outcome, prepared_examples
 from smopd.evaluation.metrics import against, summarise
-from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import load_outcomes
 from smopd.files import digest, read_text, require_writable, write_text
 from smopd.models.checksums import checkpoints
