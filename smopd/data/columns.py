@@ -1,8 +1,8 @@
 """Examples from Python objects: dicts or `Example`s, a dict of columns, a `datasets.Dataset`, a DataFrame.
 
-docs/python.md says what the columns hold. A dict with another key is refused; further columns of a table are
-left out, as are its empty cells. A plain answer is kept as {"value": ...}; a text that is a JSON object is read
-as one, since a column of a table cannot hold objects of many shapes.
+docs/python.md says what the columns hold. A dict with another key is refused; further columns of a table
+are left out, as are its empty cells. A plain answer is kept as {"value": ...}; a text that is a JSON object
+is read as one, since a column of a table cannot hold objects of many shapes.
 """
 
 import json

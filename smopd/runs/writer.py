@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,8 +222,6 @@ class RunFolder:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        try:
+    with suppress(OSError):  # not empty: the run has begun
+        for folder in folders:
             folder.rmdir()
-        except OSError:  # not empty: the run has begun
-            return
