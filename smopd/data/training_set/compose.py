@@ -132,7 +132,7 @@ def _shard(items: list[Item], sharder: Sharder | None, built: Built, track: Trac
         elif item.extra and (problem := check_shards(item.text, result)):
             rejected[problem.split(":")[0]] += 1
         else:
-            source = SOURCES[task].name
+            source = SOURCES[task]["name"]
             examples.append(Example(item.id, task, item.system, shards, item.full, item.answer, source))
     return examples
 
@@ -208,7 +208,7 @@ def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
         counts = {"examples": chosen[domain], "valid": len(valid), "read": built.read[domain]}
         reasons = {"overlap": built.overlaps[domain], "rejected": built.rejected[domain]}
         left_out = {key: dict(sorted(counter.items())) for key, counter in reasons.items()}
-        domains[domain] = {**counts, **left_out, "source": SOURCES[domain]._asdict()}
+        domains[domain] = {**counts, **left_out, "source": SOURCES[domain]}
     for file, read in sorted(Counter(built.files.values()).items()):
         files[file] = {"read": read, "valid": valid_by_file[file], "examples": by_file[file]}
     # What decides the bytes of a set, without folders.
