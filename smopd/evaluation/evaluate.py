@@ -8,16 +8,18 @@ so a resumed evaluation gives what an undisturbed one gives. It leaves out what 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from smopd.chat.views import View
-from smopd.config import Config
 from smopd.data import Example, load_examples, scorable
 from smopd.errors import UserError
 from smopd.rollout.driver import Conversation, Driver, Seed
 from smopd.rollout.openai import ChatDriver
 from smopd.verify import load_verifiers, tasks, use_databases
 from smopd.verify.verifiers import Verdict, verify_all
+
+if TYPE_CHECKING:
+    from smopd.config import Config  # with it come all methods, which a file of verifiers does not need
 
 Player = Driver | ChatDriver
 # Plays the user of the view `simulated`: every example as a conversation, a verdict on each of its replies.
@@ -51,7 +53,7 @@ class Outcome:
         return self.view, self.run, self.id
 
 
-def prepared_examples(config: Config, split: Literal["train", "eval"]) -> list[Example]:
+def prepared_examples(config: "Config", split: Literal["train", "eval"]) -> list[Example]:
     """The training or evaluation examples with the config's prompts, its verifiers, databases and rules in
     force; a UserError where a reply to one of them could not be judged here.
     """
