@@ -18,6 +18,7 @@ from smopd.formatting import cut, esc, html_text
 from smopd.tables import cell_text, parts_of
 
 LABEL = 500  # characters of a name or an answer that are shown
+_LAYOUT: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
 
 
 @cache
@@ -35,6 +36,13 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(_templates().get_template(template).render(**values))
 
 
+def render_text(package: str, template: str, **values: Any) -> str:
+    """A text file from a template of a package: nothing is escaped; `n` writes a count."""
+    templates = Environment(loader=PackageLoader(package, ""), undefined=StrictUndefined, **_LAYOUT)
+    templates.filters["n"] = "{:,}".format
+    return templates.get_template(template).render(**values)
+
+
 def minus(text: str) -> Markup:
     """A number, or text with numbers, with true minus signs."""
     return Markup(re.sub(r"(?<![\w-])-(?=\d)", "\u2212", html_text(text)))
@@ -42,10 +50,10 @@ def minus(text: str) -> Markup:
 
 @cache
 def _templates() -> Environment:
+    loader = PackageLoader("smopd", "viewer/templates")
     templates = Environment(
-        loader=PackageLoader("smopd", "viewer/templates"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=_escape,
-    )  # fmt: skip
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_escape, **_LAYOUT
+    )
     templates.filters |= {
         "text": _text,
         "near": lambda head: head.replace(", ", ",\u00a0"),  # what follows a comma stays on its line

@@ -12,7 +12,7 @@ from support.runs import checkpoint, metrics, set_words
 from transformers import AutoModelForCausalLM
 
 from smopd.config import load_config, plan_of
-from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.evaluate import prepared_examples
 from smopd.models import load_model
 from smopd.models.adapters import attach
 from smopd.objective import Moment

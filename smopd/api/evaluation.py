@@ -13,7 +13,7 @@ from smopd.errors import UserError
 from smopd.evaluation.finished import Evaluation
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, file_digest
-from smopd.runs.evaluations import BASE, evaluation_folder, slug
+from smopd.runs.evaluations import BASE, evaluate_side, evaluation_folder, slug
 from smopd.verify import custom, load_verifiers, tasks
 
 
@@ -48,11 +48,10 @@ def evaluate(
     if examples is not None or verifier is not None:
         _add(call, config, config.data.eval if examples is None else examples, verifier)
 
-    from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.evaluate import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into
     from smopd.models import resolve_adapter
     from smopd.rollout.choice import resolve_engine
-    from smopd.runs.evaluate import evaluate_side
     from smopd.training.processes import Processes
 
     wanted = config.model.adapter if base or not call.run else call.checkpoint or call.run

@@ -155,7 +155,7 @@ def _example(resolved: Target, task: str | None, system: str) -> "Example":
 
     if task is None:
         return Example("chat", "", system, (), "", {})
-    from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.evaluate import prepared_examples
 
     examples = {e.id: e for e in prepared_examples(resolved.config, "eval")}
     if task not in examples:

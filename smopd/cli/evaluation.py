@@ -93,15 +93,14 @@ def _play(
     target: str, resolved: Target, no_base: bool, out: Path | None
 ) -> tuple[Path | None, Played | None, Played]:
     """The adapter that is evaluated, the evaluation of the run's base, if it is wanted, and its own."""
-    from smopd.evaluation.prepare import prepared_examples
+    from smopd.evaluation.evaluate import prepared_examples
     from smopd.evaluation.session import check_evaluation, evaluate_into, identity
     from smopd.evaluation.store import EvaluationFolder
     from smopd.files import digest
     from smopd.models import resolve_adapter
     from smopd.progress import track
     from smopd.rollout.choice import resolve_engine
-    from smopd.runs.evaluate import evaluate_side
-    from smopd.runs.evaluations import BASE, slug
+    from smopd.runs.evaluations import BASE, evaluate_side, slug
     from smopd.runs.layout import EVAL
 
     config, run, settings = resolved.config, resolved.run, resolved.settings

@@ -1,15 +1,8 @@
-"""Examples from Python objects: a list or generator of dicts or `Example`s, a dict of columns, a
-`datasets.Dataset`, a pandas DataFrame.
+"""Examples from Python objects: dicts or `Example`s, a dict of columns, a `datasets.Dataset`, a DataFrame.
 
-    shards      the user's messages in their order, a list of texts; or
-    messages    the same as chat messages: a `system` message is the system prompt, `user` messages are the
-                shards, `assistant` messages are left out (the model says its own)
-    full        the whole task in one message
-    answer      what the verifier needs: an object, or a plain value, kept as {"value": ...}; a text that is a
-                JSON object is read as one, since a column of a table cannot hold objects of many shapes
-    id          by default the row's number; task, system, source: as in our JSONL
-
-A dict with another key is refused; further columns of a table are left out, as are its empty cells.
+docs/python.md says what the columns hold. A dict with another key is refused; further columns of a table
+are left out, as are its empty cells. A plain answer is kept as {"value": ...}; a text that is a JSON object
+is read as one, since a column of a table cannot hold objects of many shapes.
 """
 
 import json

@@ -1,18 +1,15 @@
 """The everyday world: small tasks in plain English that a small chat model can do when it is told them at
 once, and loses when they come bit by bit.
 
-Four families: a shopping list, a form that becomes a function call, a bill that is added up, a plan of who
-comes when. A task is a goal and 3 to 8 facts, a message each, the first with the goal; later facts may
-correct earlier ones ("make that 5 apples", "forget the onions"). After every message there is one right
-reply, the state so far, so a middle reply can be judged too (`answer["turns"]`). The two splits share neither
-words nor ways to say a thing (everyday.toml).
+A task is a goal and 3 to 8 facts, a message each, the first with the goal; later facts may correct earlier
+ones ("make that 5 apples"). After every message there is one right reply, the state so far, so a middle reply
+can be judged too (`answer["turns"]`). The two splits share neither words nor phrases (everyday.toml).
 """
 
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from importlib.resources import files
 from itertools import count as integers
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,11 +22,7 @@ SIZES = {"train": 2000, "eval": 240}  # how many `everyday:train` and `everyday:
 # Facts that add something, and those that take something back: the least and the most of each.
 LEVELS = {"easy": ((3, 3), (0, 0)), "medium": ((3, 4), (1, 1)), "hard": ((4, 6), (1, 2))}
 SHORT = {"short": ((1, 2), (0, 0))}  # for fine-tuning a base on whole tasks: too short to get lost in
-
-
-@cache
-def words() -> dict[str, Words]:
-    return tomllib.loads((files("smopd.data") / "everyday.toml").read_text(encoding="utf-8"))
+WORDS: dict[str, Words] = tomllib.loads(Path(__file__).with_name("everyday.toml").read_text(encoding="utf-8"))
 
 
 def _shuffle(r: Random, adding: int, correcting: int) -> list[bool]:
@@ -65,13 +58,6 @@ def _booking(r: Random, w: Words, adding: int, correcting: int) -> Facts:
         text = text.format(slot=slot, Slot=slot.capitalize(), value=known[slot])
         in_order = {s: known[s] for s in slots if s in known}
         yield text[0].upper() + text[1:], {"call": name, "arguments": in_order}
-
-
-def _form_blanks(w: Words, call: str) -> dict[str, str]:
-    """What goal and system prompt of a booking say about its form."""
-    what, slots = w["forms"][call]["what"], w["forms"][call]["slots"]
-    signature, example = f"{call}({', '.join(slots)})", f"{call}({slots[0]}=..., {slots[1]}=...)"
-    return {"what": what, "What": what.capitalize(), "signature": signature, "example": example}
 
 
 def _bill(r: Random, w: Words, adding: int, correcting: int) -> Facts:
@@ -112,12 +98,15 @@ NAMING = (
 def _tell(family: str, level: str, split: str, r: Random, identity: str) -> Example:
     """One example: a fact a shard, the first after the goal; FULL has the goal first or last."""
     adding, correcting = (r.randint(*bounds) for bounds in (LEVELS | SHORT)[level])
-    w, system = words()[family][split], words()[family]["system"]
+    w, system = WORDS[family][split], WORDS[family]["system"]
     texts, states = zip(*FAMILIES[family](r, w, adding, correcting), strict=True)
     goal = r.choice(w["goals"])
-    if family == "booking":
-        blanks = _form_blanks(w, states[-1]["call"])
-        goal, system = goal.format(**blanks), system.format(**blanks)
+    if family == "booking":  # both say what form it is
+        call = states[-1]["call"]
+        what, slots = w["forms"][call]["what"], w["forms"][call]["slots"]
+        signature, shown = f"{call}({', '.join(slots)})", f"{call}({slots[0]}=..., {slots[1]}=...)"
+        goal = goal.format(what=what, What=what.capitalize())
+        system = system.format(signature=signature, example=shown)
     full = [goal, *texts] if r.random() < 0.5 else [*texts, goal]
     answer = {**states[-1], "level": level, "turns": list(states)}
     shards = (f"{goal} {texts[0]}", *texts[1:])

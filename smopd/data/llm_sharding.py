@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import threading
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,20 +22,8 @@ from smopd.files import append_jsonl, read_jsonl, write_jsonl
 from smopd.seeds import derive
 from smopd.tracking import Track, quiet
 
-SYSTEM = """You prepare conversations in which a person tells a request bit by bit. You get one complete \
-request and give the messages in which it could be told.
-
-- Message 1 is the goal alone: the question or the command, short, with as few details as it can stand.
-- Each further message adds one fact or condition, in the order of the request, and can be read by itself: \
-say who or what is meant where a pronoun would be unclear.
-- Every number, name, quoted text and identifier of the request occurs in some message, spelled as in the \
-request.
-- Nothing is added, explained or worked out. Use the words of the request.
-- At least two messages.
-
-Reply with a JSON list of the messages and nothing else, e.g. \
-["How many apples are left?", "There were 7 apples.", "Two were eaten."]"""
-AGAIN = "That list cannot be used: {reason}. Give the whole list again with this mended."
+_PROMPTS = tomllib.loads(Path(__file__).with_name("llm_sharding.toml").read_text(encoding="utf-8"))
+SYSTEM, AGAIN = _PROMPTS["system"], _PROMPTS["again"]
 TOKENS = 4096  # of a reply; a thinking model needs them
 MOST_NEW = 0.3  # share of content words that may be the model's own
 WARM = 0.7  # temperature from the second try on: the same words again would fail again

@@ -80,9 +80,7 @@ def _generate(name: str) -> list[Example]:
 
 
 def _hub_rows(name: str) -> Iterator[tuple[str, Any]]:
-    """(place, row) of every row of a split on the Hugging Face hub, which needs the package `datasets`.
-
-    A table has every column in every row, so empty ones and those we don't know are left out, and an `answer`
+    """(place, row) of every row of a split on the hub, without its empty and its unknown columns. An `answer`
     may be JSON text, since a column cannot hold objects of many shapes.
     """
     if (match := _HUB.fullmatch(name)) is None:

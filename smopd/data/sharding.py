@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from smopd.data.clauses import WORDS, asks, clauses, sentences, whole_spans
+from smopd.data.clauses import WORDS, asks, clauses, pattern, sentences, whole_spans
 
 # For each text its shards, or the reason why there are none.
 Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
@@ -32,10 +32,11 @@ def pieces(text: str) -> list[str]:
     if len(statements) == 1:
         parts, first = _split(statements[0], connectives_only=False)
         return [parts[first], *parts[:first], *parts[first + 1 :]]
-    asked = [i for i, text in enumerate(statements) if text.endswith("?") and not _COURTESY.fullmatch(text)]
+    asked = [i for i, sentence in enumerate(statements) if sentence.endswith("?")]
+    asked = [i for i in asked if not pattern("courtesy").fullmatch(statements[i])]
     requests = [i for i, sentence in enumerate(statements) if asks(sentence)]
     asked, requests = (
-        [i for i in some if not _FURTHER.match(statements[i])] or some for some in (asked, requests)
+        [i for i in some if not pattern("further").match(statements[i])] or some for some in (asked, requests)
     )
     goal = (asked[-1:] or requests[:1] or [len(statements) - 1])[0]
     if len(statements) >= FEW:
@@ -74,33 +75,18 @@ def _join_short_sentences(statements: list[str]) -> list[str]:
     return out
 
 
-# What comes after another request.
-_FURTHER = re.compile(
-    r"(?i)(?:also|and|then|next|last(?:ly)?|finally|second\w*|third\w*|after (?:that|this)|afterwards|"
-    r"additionally|in addition|moreover|furthermore|plus)\b"
-)
-# A question that asks for nothing of its own.
-_COURTESY = re.compile(
-    r"(?i)(?:can|could|would|will) you (?:please |kindly )?(?:help|assist)(?: me| us)?(?: (?:with|in|out)\b.*"
-    r")?\?|(?:can|could|would) you .{0,40}\b(?:this|that|these|those|it)(?: for me| please|, please)?\?"
-)
-_RELATIVE = re.compile(r"(?:who|whose|that|which)\s+(\w+)", re.IGNORECASE)
-_SUBORDINATE = re.compile(r"(?:who|whose|that|which|when|where|while|if)\b", re.IGNORECASE)
-_ONE = re.compile(r"(?:has|is|was|does|doesn't|hasn't|isn't|wasn't|\w+[^su\W]s)", re.IGNORECASE)
-
-
 def _split(sentence: str, connectives_only: bool, goal: bool = True) -> tuple[list[str], int]:
     """The clauses of one sentence, each as a turn that can stand alone, and which of them is the goal."""
     parts = clauses(sentence, connectives_only)
     if len(parts) < 2:
         return parts, 0
     free = [not i or parts[i - 1].endswith(",") for i in range(len(parts))]
-    joined = [not free[i] and _RELATIVE.match(piece) is not None for i, piece in enumerate(parts)]
+    joined = [not free[i] and pattern("relative").match(piece) is not None for i, piece in enumerate(parts)]
     parts = [piece.rstrip(",;: ") for piece in parts]
     end = "?" if sentence.endswith("?") else ""  # it belongs to the goal, wherever that stood
     parts[-1] = parts[-1].rstrip("? ") if end else parts[-1]
-    asking = [asks(piece) and (free[i] or not _SUBORDINATE.match(piece)) for i, piece in enumerate(parts)]
-    first = asking.index(True) if goal and True in asking else 0
+    whole = [free[i] or not pattern("subordinate").match(piece) for i, piece in enumerate(parts)]
+    first = next((i for i, piece in enumerate(parts) if goal and whole[i] and asks(piece)), 0)
     if first:  # in front nothing stands before it that it could be joined to
         parts[first] = re.sub(r"^(?:and\s+then|and|then|so)\s+(?=\w)", "", parts[first], flags=re.IGNORECASE)
     turns = [_add_antecedent(piece, parts[i - 1]) if joined[i] else piece for i, piece in enumerate(parts)]
@@ -115,7 +101,7 @@ def _add_antecedent(piece: str, before: str) -> str:
     several = re.search(r"(?<!s)s$|^(?:people|men|women|children)$", noun) is not None
     if not piece.lower().startswith("whose"):
         # The verb tells more than the noun, which may stand further to the left.
-        several = word in ("have", "are", "were", "do", "don") or (several and _ONE.fullmatch(word) is None)
+        several = word in WORDS["plural_verbs"] or (several and not pattern("singular").fullmatch(word))
     return f"the {'ones' if several else 'one'} {piece}"
 
 

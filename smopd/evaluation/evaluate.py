@@ -8,14 +8,18 @@ so a resumed evaluation gives what an undisturbed one gives. It leaves out what 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from smopd.chat.views import View
-from smopd.data import Example
+from smopd.data import Example, load_examples, scorable
+from smopd.errors import UserError
 from smopd.rollout.driver import Conversation, Driver, Seed
 from smopd.rollout.openai import ChatDriver
-from smopd.verify import tasks
+from smopd.verify import load_verifiers, tasks, use_databases
 from smopd.verify.verifiers import Verdict, verify_all
+
+if TYPE_CHECKING:
+    from smopd.config import Config  # with it come all methods, which a file of verifiers does not need
 
 Player = Driver | ChatDriver
 # Plays the user of the view `simulated`: every example as a conversation, a verdict on each of its replies.
@@ -47,6 +51,30 @@ class Outcome:
     @property
     def key(self) -> tuple[str, int, str]:
         return self.view, self.run, self.id
+
+
+def prepared_examples(config: "Config", split: Literal["train", "eval"]) -> list[Example]:
+    """The training or evaluation examples with the config's prompts, its verifiers, databases and rules in
+    force; a UserError where a reply to one of them could not be judged here.
+    """
+    load_verifiers(config.data.verifiers)
+    use_databases(config.data.databases or None)
+    tasks.use_rules(config.rules.model_dump())
+    name = config.data.train if split == "train" else config.data.eval
+    limit = config.data.train_limit if split == "train" else config.eval.limit
+    examples = scorable(load_examples(name, limit or None), name)
+    used = {example.task for example in examples}
+    prompts = {name: prompt for name, prompt in config.prompts.model_dump().items() if prompt}
+    for task in tasks.built_in().values():
+        if task.name in used:
+            task.require()
+        prompt, place = prompts.get(task.name), task.placeholder
+        if prompt and place and place.name not in prompt:
+            unseen = "or the model would never see them"
+            raise UserError(f"prompts.{task.name}: must contain {place.name}, {unseen}")
+    return [
+        replace(e, system=tasks.fill(prompts[e.task], e.answer)) if e.task in prompts else e for e in examples
+    ]
 
 
 def groups(examples: Sequence[Example], views: Sequence[View], runs: int, size: int) -> Iterator[Group]:

@@ -9,7 +9,21 @@ from smopd.formatting import esc, interval, percent
 from smopd.frames import messages, table
 
 
-class Evaluation(dict[str, Any]):
+class Shown:
+    """Shows itself in a terminal and in a notebook by its `_lines`: (what, value)."""
+
+    def _lines(self) -> list[tuple[str, str]]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{what:<10} {value}" for what, value in self._lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{esc(what)}</th><td>{esc(value)}</td></tr>" for what, value in self._lines())
+        return f"<table>{rows}</table>"
+
+
+class Evaluation(Shown, dict[str, Any]):
     """A finished evaluation: the summary of each view by its name; the rest as attributes.
 
     `side`: of a run's evaluation "base" or the checkpoint's name, else None.
@@ -39,13 +53,6 @@ class Evaluation(dict[str, Any]):
         from smopd.evaluation.inspect_log import write_inspect_log
 
         return write_inspect_log(self.path, Path(path))
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{what:<10} {value}" for what, value in self._lines())
-
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{esc(what)}</th><td>{esc(value)}</td></tr>" for what, value in self._lines())
-        return f"<table>{rows}</table>"
 
     def _lines(self) -> list[tuple[str, str]]:
         lines = []

@@ -14,6 +14,7 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
+from smopd.frames import messages
 
 NEEDED = "needs the package inspect_ai: pip install 'smopd[inspect]'"
 ENDINGS = (".eval", ".json")
@@ -23,8 +24,6 @@ def write_inspect_log(folder: Path, out: Path) -> Path:
     """Write the log of the evaluation in `folder`; the ending of `out` decides the format."""
     if out.suffix not in ENDINGS:
         raise UserError(f"{out}: a log of inspect_ai ends in {' or '.join(ENDINGS)}")
-    if load_summary(folder) is None:
-        raise UserError(f"{folder}: is no evaluation (no summary.json)")
     try:
         from inspect_ai.log import write_eval_log
     except ImportError:
@@ -42,8 +41,8 @@ def inspect_log(folder: Path) -> Any:
     """The same as an object of inspect_ai, an EvalLog."""
     from inspect_ai import log
 
-    outcomes, identity, summary = load_outcomes(folder), load_identity(folder), load_summary(folder)
-    assert summary is not None, "load_outcomes has seen it"
+    outcomes, identity = load_outcomes(folder), load_identity(folder)
+    summary = load_summary(folder) or {}  # there, as load_outcomes has seen it
     finished = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime, UTC).isoformat()
     scores = []
     for view, v in summary["views"].items():
@@ -74,14 +73,12 @@ def inspect_log(folder: Path) -> Any:
 
 def _samples(outcomes: Sequence[Outcome]) -> list[Any]:
     from inspect_ai.log import EvalSample
-    from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, ModelOutput
+    from inspect_ai.model import ModelOutput
     from inspect_ai.scorer import Score
 
     samples = []
     for o in outcomes:
-        messages: list[Any] = [ChatMessageSystem(content=o.system)] if o.system else []
-        for turn in o.turns:
-            messages += [ChatMessageUser(content=turn["user"]), ChatMessageAssistant(content=turn["reply"])]
+        chat: list[Any] = messages(o.system, o.turns)
         target = o.answer if len(o.answer) != 1 else next(iter(o.answer.values()))
         verdict = Score(value="C" if o.correct else "I", answer=o.extracted, explanation=o.detail or None,
                         metadata={"status": o.status})  # fmt: skip
@@ -89,9 +86,9 @@ def _samples(outcomes: Sequence[Outcome]) -> list[Any]:
             EvalSample(
                 id=f"{o.view}/{o.id}",
                 epoch=o.run + 1,
-                input=[m for m in messages if m.role != "assistant"],
+                input=[message for message in chat if message["role"] != "assistant"],
                 target=str(target),
-                messages=messages,
+                messages=chat,
                 output=ModelOutput.from_content("smopd", o.turns[-1]["reply"]),
                 scores={"correct": verdict, "any_turn": Score(value="C" if o.any_correct else "I")},
                 metadata={name: getattr(o, name) for name in ("view", "task", "shards", "answer", "full")},

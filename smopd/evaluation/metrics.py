@@ -33,7 +33,7 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         summary[f"{view}_minus_full"] = against(views["full"], views[view])
     if {"sharded", "teacher"} <= set(views):
         summary["teacher_minus_sharded"] = against(views["sharded"], views["teacher"])
-        *_, change = _compare(_known_turns(views["sharded"]), _known_turns(views["teacher"]))
+        change = _compare(_known_turns(views["sharded"]), _known_turns(views["teacher"]))
         if change["n"]:
             summary["teacher_minus_sharded"]["middle_turns"] = change
     return summary
@@ -42,35 +42,30 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 def against(before: Iterable[Outcome], after: Iterable[Outcome], *, level: float = LEVEL) -> dict[str, Any]:
     """The change from `before` to `after` on the items both have, paired by item."""
     first, second = scores(before), scores(after)
-    once = all(len(first[item]) == len(second[item]) == 1 for item in first if item in second)
-    old, new, change = _compare(first, second, level)
+    change = _compare(first, second, level)
     bootstrap = {name: change[name] for name in ("low", "high", "p")}
+    items = [item for item in first if item in second]
+    once = all(len(first[item]) == len(second[item]) == 1 for item in items)
     if once:
-        result = paired([v > 0.5 for v in old], [v > 0.5 for v in new], level)
+        result = paired([first[item][0] for item in items], [second[item][0] for item in items], level)
         change |= {"low": result.low, "high": result.high, "p": result.p}
     return {**change, "test": "exact McNemar" if once else "bootstrap over items", "bootstrap": bootstrap}
 
 
-def _compare(
-    first: Scores, second: Scores, level: float = LEVEL
-) -> tuple[list[float], list[float], dict[str, Any]]:
-    """Means of the items both have, items that became better and worse, and the change with its bootstrap."""
+def _compare(first: Scores, second: Scores, level: float = LEVEL) -> dict[str, Any]:
+    """Items that became better and worse, of those that both have, and the change with its bootstrap."""
     items = [item for item in first if item in second]
     old, new = ([float(np.mean(s[item])) for item in items] for s in (first, second))
     low, high, p = paired_bootstrap(old, new, level)
-    return (
-        old,
-        new,
-        {
-            "n": len(old),
-            "gained": sum(b > a for a, b in zip(old, new, strict=True)),
-            "lost": sum(b < a for a, b in zip(old, new, strict=True)),
-            "difference": float(np.mean(new) - np.mean(old)) if old else 0.0,
-            "low": low,
-            "high": high,
-            "p": p,
-        },
-    )
+    return {
+        "n": len(old),
+        "gained": sum(b > a for a, b in zip(old, new, strict=True)),
+        "lost": sum(b < a for a, b in zip(old, new, strict=True)),
+        "difference": float(np.mean(new) - np.mean(old)) if old else 0.0,
+        "low": low,
+        "high": high,
+        "p": p,
+    }
 
 
 def scores(outcomes: Iterable[Outcome], right: Callable[[Outcome], bool] = lambda o: o.correct) -> Scores:

@@ -9,8 +9,10 @@ It leaves out LiC's exact prompts, so figures are comparable in kind, not to the
 import json
 import logging
 import threading
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from smopd.chat.messages import Message
@@ -28,49 +30,9 @@ log = logging.getLogger("smopd")
 T = TypeVar("T")
 Read = Callable[[dict[str, Any]], T | None]  # of an answer's JSON object; None: it cannot be used
 
-KINDS = {
-    "answer": "it commits to a complete answer to the request, even if it also explains or asks something",
-    "clarification": "it asks the user one question about the request",
-    "interrogation": "it asks the user several questions",
-    "discussion": "it talks about the request without answering it",
-    "hedge": "it offers several different answers, for different readings of the request",
-    "refusal": "it declines to answer",
-    "missing": "it is empty or has nothing to do with the request",
-}
+_TEXTS = tomllib.loads(Path(__file__).with_name("simulated.toml").read_text(encoding="utf-8"))
+KINDS: dict[str, str] = _TEXTS["kinds"]
 WORDS, JUDGED, EXTRACTED = 400, 100, 2048  # tokens for the user's message, a label, an extracted answer
-_SAY = """You play a person who talks with an assistant and wants a task done. You know the whole task as \
-a list of facts, but you are casual and tell only a little at a time.
-
-Facts not told yet:
-{hidden}
-
-Facts already told:
-{told}
-
-The conversation so far:
-{talk}
-
-Write the person's next message. Tell exactly one fact that is not told yet: the one that best answers \
-what the assistant asked, otherwise the first of the list. Keep every number, name and value of it, put \
-it in your own short words, tell nothing of the other facts, and neither solve the task nor comment on \
-the assistant's work.
-Answer with JSON alone: {{"fact": <number of the fact>, "message": "<the message>"}}"""
-_LABEL = """A person revealed a task to an assistant over several messages. What kind of reply is the \
-assistant's last one?
-
-{kinds}
-
-The conversation:
-{talk}
-
-Answer with JSON alone: {{"kind": "<one of: {names}>"}}"""
-_EXTRACT = """From the reply below copy the final answer to the task, character by character and with \
-nothing added. {form}
-
-The reply:
-{reply}
-
-Answer with JSON alone: {{"answer": "<the copied text>"}}"""
 
 
 @dataclass
@@ -142,7 +104,7 @@ class SimulatedUser:
         shard, state.message = hidden[0], shards[hidden[0]]
         if state.revealed:
             lists = ["\n".join(f"{i + 1}. {shards[i]}" for i in which) for which in (hidden, state.revealed)]
-            prompt = _SAY.format(hidden=lists[0], told=lists[1], talk=_talk(state.conversation))
+            prompt = _TEXTS["say"].format(hidden=lists[0], told=lists[1], talk=_talk(state.conversation))
             if answer := self._ask(state, "say", prompt, self.settings.temperature, WORDS, read):
                 shard, state.message = answer
         state.revealed.append(shard)
@@ -155,7 +117,7 @@ class SimulatedUser:
             state.kind = "missing"
             return
         kinds = "\n".join(f"{name}: {meaning}" for name, meaning in KINDS.items())
-        prompt = _LABEL.format(kinds=kinds, talk=_talk(conversation), names=", ".join(KINDS))
+        prompt = _TEXTS["label"].format(kinds=kinds, talk=_talk(conversation), names=", ".join(KINDS))
 
         def label(answer: dict[str, Any]) -> str | None:
             kind = str(answer.get("kind", "")).strip().lower()
@@ -165,7 +127,7 @@ class SimulatedUser:
         state.extracted = reply
         if state.kind == "answer":
             task = tasks.find(conversation.example.task)
-            prompt = _EXTRACT.format(form=task.answer_form if task else "", reply=reply)
+            prompt = _TEXTS["extract"].format(form=task.answer_form if task else "", reply=reply)
             copied = self._ask(state, "extract", prompt, 0.0, EXTRACTED, lambda a: _keep_if_copied(a, reply))
             state.extracted = copied or reply
 

@@ -20,7 +20,7 @@ from smopd.errors import UserError
 from smopd.files import sync, write_json
 from smopd.lazy import torch
 from smopd.machine import code_version
-from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, read_adapter
+from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, first_line, read_adapter
 from smopd.models.checksums import seal
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def load(
     except UserError:
         raise
     except (ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        why = (str(error).strip().splitlines() or [repr(error)])[0]
-        raise UserError(f"{folder}: does not fit this model: {why}") from None
+        raise UserError(f"{folder}: does not fit this model: {first_line(error)}") from None
     return int(state["step"])
 
 

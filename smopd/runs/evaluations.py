@@ -5,11 +5,14 @@ of all it depends on, and the settings it was asked for with. A later row of the
 one. What stands in RUN/eval without a row is known by the digest of its adapter.
 """
 
+import json
 import logging
 import os
 import re
 import shlex
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -17,11 +20,13 @@ from typing import Any
 
 from smopd.config import Config, load_config
 from smopd.config_io import parse_override
+from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
 from smopd.files import append_jsonl, digest, file_digest
 from smopd.models.checksums import WEIGHTS, checkpoints
 from smopd.runs.layout import CONFIG, EVAL, EVALUATED, is_run, read_rows
+from smopd.tracking import Track, quiet
 
 log = logging.getLogger("smopd")
 BASE = "base"
@@ -38,7 +43,7 @@ class Evaluated:
     where: str  # the folder, seen from the run
     side: str
     identity: dict[str, Any]
-    summary: dict[str, Any] | None  # None: not finished
+    summary: dict[str, Any] | None  # None: not finished, or gone from where it was
     settings: tuple[str, ...] = ()  # KEY=VALUE, as it was asked for
 
     @property
@@ -47,14 +52,7 @@ class Evaluated:
         return conditions(self.identity)
 
 
-@dataclass(frozen=True)
-class Gone:
-    where: str
-    side: str
-    settings: tuple[str, ...] = ()
-
-
-def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gone]]:
+def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Evaluated]]:
     """Every evaluation of the run, those in its folder first, and those gone from where they were."""
     rows = {row["of"]: row for row in read_rows(run, EVALUATED)}
     evaluations: dict[Path, Evaluated] = {}
@@ -62,11 +60,13 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Gon
     for row in rows.values():
         folder, settings = run / row["folder"], tuple(row["settings"])
         known = load_identity(folder) if folder.is_dir() else {}
-        if known and digest(known) == row["of"]:
-            listed = (row["folder"], row["side"], known, load_summary(folder), settings)
-            evaluations[folder.resolve()] = Evaluated(folder, *listed)
+        there = bool(known) and digest(known) == row["of"]
+        summary = load_summary(folder) if there else None
+        listed = Evaluated(folder, row["folder"], row["side"], known, summary, settings)
+        if there:
+            evaluations[folder.resolve()] = listed
         else:
-            gone.append(Gone(row["folder"], row["side"], settings))
+            gone.append(listed)
     # A study keeps the evaluation of a base, which has no run, in eval/ itself.
     files = [*run.glob(f"{EVAL}/evaluation.json"), *sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
     unlisted = [file.parent for file in files if file.parent.resolve() not in evaluations]
@@ -149,6 +149,62 @@ def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequen
     except OSError as error:  # a run of somebody else, whose folder may only be read
         problem = f"cannot be written ({error.strerror})"
         log.warning("%s: %s: smopd report will not find %s", run / EVALUATED, problem, place)
+
+
+def evaluate_side(
+    run: Path, side: str, config: Config, examples: Sequence[Example], adapter: Path | None,
+    out: Path | None = None, settings: Sequence[str] = (), begin: Callable[[], None] = lambda: None,
+    track: Track = quiet,
+) -> tuple[Path, dict[str, Any], bool]:  # fmt: skip
+    """Play, continue or read one side of a run, and list it: its folder, its summary, was it finished before.
+
+    Without `out` it stands in the run folder. The base of another run is taken over where it is the same in
+    every respect.
+    """
+    from smopd.evaluation.session import evaluate_into, identity
+
+    wanted: dict[str, Any] = json.loads(json.dumps(identity(config, examples, adapter)))
+    place = out or _find_or_choose_folder(run, side, config, wanted)
+    if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
+        begin()
+        log.info("the same evaluation of the base is in %s: taken over", same)
+        _copy(same, place)
+    finished = load_summary(place) is not None
+
+    def begun() -> None:
+        begin()
+        list_evaluation(run, place, side, digest(wanted), settings)
+
+    summary = evaluate_into(place, config, examples, side, adapter, begun, track)
+    list_evaluation(run, place, side, digest(wanted), settings)
+    return place, summary, finished
+
+
+def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
+    """Where in the run folder it stands already, finished or not, or else will stand."""
+    for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
+        if load_identity(file.parent) == wanted:
+            return file.parent
+    return evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+
+
+def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
+    """The same evaluation, finished, in a run beside this one or by itself."""
+    for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
+        in_runs = sorted(parent.glob(f"*/{EVAL}/*/evaluation.json"))
+        for file in (*in_runs, *sorted(parent.glob("*/evaluation.json"))):
+            with suppress(OSError, ValueError):  # a damaged folder of somebody else is not our business here
+                known = json.loads(file.read_text(encoding="utf-8"))
+                if known == wanted and (file.parent / "summary.json").exists():
+                    return file.parent
+    return None
+
+
+def _copy(source: Path, place: Path) -> None:
+    partial = place.with_name(f".partial-{place.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
+    partial.rename(place)
 
 
 def _sides(run: Path, config: Config) -> dict[str | None, str]:

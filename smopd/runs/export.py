@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from smopd.config import Config, load_config
 from smopd.errors import UserError
 from smopd.files import read_json, require_writable, write_json, write_text
 from smopd.lazy import torch
-from smopd.models.adapter_files import CONFIG, WEIGHTS, load_adapter, resolve_adapter
+from smopd.models.adapter_files import CONFIG, WEIGHTS, first_line, load_adapter, resolve_adapter
 from smopd.models.checksums import checkpoints
 from smopd.models.loading import load_generation_config, load_model
 from smopd.runs.layout import CHECKPOINTS
@@ -48,18 +49,20 @@ def export(
     run, adapter = _find(source, checkpoint)
     config = Run(run).config if run else _config_of(adapter)
     wanted = "" if adapter_only else dtype or config.model.dtype
-    writer = _model_writer(config, adapter, wanted, track) if wanted else _adapter_writer(config, adapter)
-    partial = out.with_name(f".partial-{out.name}")
+    write: Callable[[Path], None] = partial(_copy_adapter, config, adapter)
+    if wanted:
+        write = _model_writer(config, adapter, wanted, track)
+    unfinished = out.with_name(f".partial-{out.name}")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         with track(f"writing {out}"):
-            writer(partial)
-        write_text(partial / "README.md", model_card(name or out.name, config, adapter, run, wanted))
-        partial.rename(out)
+            write(unfinished)
+        write_text(unfinished / "README.md", model_card(name or out.name, config, adapter, run, wanted))
+        unfinished.rename(out)
     except OSError as error:
         raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     written = sorted(path.name for path in out.iterdir())
     summary = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
     return {**summary, "dtype": wanted or None, "files": written}
@@ -86,15 +89,12 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
     return write
 
 
-def _adapter_writer(config: Config, adapter: Path) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        folder.mkdir(parents=True)
-        settings = read_json(adapter / CONFIG)
-        # By the name others know it by, not by a path on this machine.
-        write_json(folder / CONFIG, settings | {"base_model_name_or_path": base_name(config)})
-        shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
-
-    return write
+def _copy_adapter(config: Config, adapter: Path, folder: Path) -> None:
+    """The adapter alone; its base by the name others know it by, not by a path on this machine."""
+    folder.mkdir(parents=True)
+    settings = read_json(adapter / CONFIG)
+    write_json(folder / CONFIG, settings | {"base_model_name_or_path": base_name(config)})
+    shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
 
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:
@@ -121,5 +121,5 @@ def _fold(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     try:
         return model.merge_and_unload(safe_merge=True)
     except (ValueError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UserError(f"{adapter}: the adapter cannot be merged into the model: {first}") from None
+        problem = f"the adapter cannot be merged into the model: {first_line(error)}"
+        raise UserError(f"{adapter}: {problem}") from None

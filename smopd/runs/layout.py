@@ -14,7 +14,6 @@ WARNINGS = "warnings.jsonl"
 ROLLOUTS, TOKENS, CHECKPOINTS = "rollouts", "tokens", "checkpoints"
 EVALUATED, EVAL = "evaluated.jsonl", "eval"  # the list of all evaluations, and the folder of most of them
 GRADIENTS = "gradients.json"  # from `smopd study gradients`
-REPORT = "report.html"
 LOCK = ".lock"
 
 # What readers rely on in the rows of each.

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.evaluation.finished import Evaluation
+from smopd.evaluation.finished import Evaluation, Shown
 from smopd.files import read_json, read_jsonl
-from smopd.formatting import esc, percent
+from smopd.formatting import percent
 from smopd.frames import messages, table
 from smopd.models.checksums import checkpoints
 from smopd.runs import layout
-from smopd.runs.evaluations import Evaluated, Gone, evaluations_of
+from smopd.runs.evaluations import Evaluated, evaluations_of, evaluations_to_compare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-class Run:
+class Run(Shown):
     """A run folder: its settings, metrics, tokens, conversations, checkpoints and evaluations."""
 
     def __init__(self, path: "str | Path | Run") -> None:
@@ -91,7 +91,7 @@ class Run:
         """Whether a process works on it, or was killed."""
         return (self.path / layout.LOCK).exists()
 
-    def evaluated(self) -> tuple[list[Evaluated], list[Gone]]:
+    def evaluated(self) -> tuple[list[Evaluated], list[Evaluated]]:
         """Every evaluation of the run, finished or not, and those gone from where they were."""
         return evaluations_of(self.path, self.config)
 
@@ -138,13 +138,11 @@ class Run:
             raise UserError(f"{self.path}: has no tokens of step {step}; {advice}")
         columns = tokens.read(path, "numpy")
         values = {name: column.tolist() for name, column in columns.values.items()}
-        values["id"] = [columns.ids[number] for number in values["rollout"]]
-        values["term"] = [columns.terms[number] for number in values.pop("part")]
-        for name in ("kept", "clipped"):
-            values[name] = [bool(value) for value in values[name]]
-        names = ["id", "term", *(name for name in values if name not in ("id", "term"))]
-        rows = zip(*(values[name] for name in names), strict=True)
-        return table([dict(zip(names, row, strict=True)) for row in rows])
+        ids = [columns.ids[number] for number in values["rollout"]]
+        terms = [columns.terms[number] for number in values.pop("part")]
+        flags = {name: [bool(value) for value in values[name]] for name in ("kept", "clipped")}
+        values = {"id": ids, "term": terms} | values | flags
+        return table([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
 
     def conversations(self, step: int | None = None, view: str | None = None) -> Any:
         """The conversations played in training, a row each; of one step, or in one view."""
@@ -167,7 +165,6 @@ class Run:
         "base": against the run's own model before training. The folders compared are in "a" and "b".
         """
         from smopd.evaluation.metrics import compare_evaluations
-        from smopd.runs.evaluations import evaluations_to_compare
 
         before = self.path if other == "base" else Run(other).path
         return compare_evaluations(*evaluations_to_compare(before, self.path))
@@ -186,7 +183,6 @@ class Run:
         return Path(out)
 
     def _lines(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as (what, value)."""
         summary = self.summary
         last = summary["last"] or {}
         right = f", correct {percent(last['outcome'])}" if last.get("outcome") is not None else ""
@@ -197,13 +193,6 @@ class Run:
         for name, views in summary["evaluations"].items():
             lines.append((f"eval/{name}", ", ".join(f"{v.upper()} {percent(a)}" for v, a in views.items())))
         return lines
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{what:<10} {value}" for what, value in self._lines())
-
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{esc(what)}</th><td>{esc(value)}</td></tr>" for what, value in self._lines())
-        return f"<table>{rows}</table>"
 
 
 def _read_conversations(file: Path) -> Iterator[Row]:

@@ -15,10 +15,9 @@ from smopd.runs.layout import CHECKPOINTS, CONFIG, is_run
 
 @dataclass(frozen=True)
 class Named:
-    """What a name stands for: a recipe (of a run, its config.toml) or else a model."""
+    """What a name stands for: a recipe (of a run, its config.toml), or a model where there is none."""
 
     recipe: str | Path | None = None
-    model: str | None = None
     run: Path | None = None
     checkpoint: Path | None = None
 
@@ -36,7 +35,7 @@ def identify(name: str | Path) -> Named:
         return Named(run / CONFIG, run=run, checkpoint=path)
     if str(name) in recipe_names() or (path.suffix == ".toml" and path.is_file()):
         return Named(name)
-    return Named(model=str(name))
+    return Named()
 
 
 def run_of(path: Path) -> Path | None:
@@ -69,7 +68,7 @@ def resolve_target(
     asked = load_config(None, overrides).engine
     endpoint = not traits_of(asked.kind).token_ids
     # For an endpoint nothing local is looked up, not even a folder of the same name.
-    named = Named(model=target) if endpoint else identify(target)
+    named = Named() if endpoint else identify(target)
     if named.checkpoint:
         if adapter is not None:
             raise UserError(f"--adapter: {target} is an adapter itself; leave out one of the two")

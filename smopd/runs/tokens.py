@@ -19,7 +19,7 @@ smopd/viewer/.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,13 @@ class Columns:
     selecting: list[str]  # the terms that choose among their tokens
     views: list[str] = field(default_factory=list)
     others: dict[str, Others] = field(default_factory=dict)  # by model
-    pieces: dict[int, str] = field(default_factory=dict)  # the text of every token that occurs
-
-    def with_pieces(self, renderer: Renderer) -> Columns:
-        """The same with the texts of its tokens, so that nobody needs the tokenizer to read it."""
-        ids = set(self.values["token"].unique().tolist()).union(*(o.ids() for o in self.others.values()))
-        return replace(self, pieces=renderer.pieces(sorted(ids)))
+    # The text of every token that occurs, so that nobody needs the tokenizer to read it.
+    pieces: dict[int, str] = field(default_factory=dict)
 
 
-def token_columns(ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan) -> Columns:
+def token_columns(
+    ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan, renderer: Renderer
+) -> Columns:
     """Everything a step knows of its tokens; `ids` name the rollouts."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in [*TYPES, VIEW, "top_tokens", "top_logps"]}
     terms = [term.name for term in plan.terms]
@@ -96,7 +94,8 @@ def token_columns(ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan)
         for k, model in enumerate(MODELS):
             others[model] = Others.of(tensors["token"], top_tokens[:, k], top_logps[:, k])
     selecting = [term.name for term in plan.terms if term.selects]
-    return Columns(tensors, list(ids), terms, selecting, list(views), others)
+    occurring = set(tensors["token"].unique().tolist()).union(*(o.ids() for o in others.values()))
+    return Columns(tensors, list(ids), terms, selecting, views, others, renderer.pieces(sorted(occurring)))
 
 
 def teacher_contexts(

@@ -1,8 +1,5 @@
-"""A run is a folder, written by one process at a time; each file is whole, so a killed run can go on.
-config.toml, inputs/ (what was passed from Python), starts.jsonl (what ran it, what was changed),
-metrics.jsonl (a row a step), timings.jsonl, warnings.jsonl, evaluations.jsonl (while training), rollouts/,
-tokens/ (on request), checkpoints/, eval/ and evaluated.jsonl (before and after), report.html (`smopd
-report`), view/ (`smopd view`).
+"""A run is a folder, written by one process at a time; each file (layout.py) is whole, so a killed run can go
+on. Beside its own files it may hold inputs/ (what was passed from Python) and view/ (`smopd view`).
 """
 
 from __future__ import annotations
@@ -10,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +18,6 @@ from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import STEP, Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
-from smopd.rollout.engine import SaveAdapter
 from smopd.runs import checkpoint, layout, tokens
 from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
 
@@ -166,13 +162,6 @@ class RunFolder:
         """Complete checkpoints, oldest first."""
         return checkpoints(self.path)
 
-    @staticmethod
-    def adapter_saver(model: PeftModel) -> SaveAdapter:
-        """What hands the student's adapter to an engine: in memory, or a folder in plain PEFT format."""
-        from smopd.models.adapters import StudentAdapter
-
-        return StudentAdapter(model)
-
     def save_checkpoint(
         self, step: int, model: PeftModel, optimizer: Optimizer, keep: int,
         more: Callable[[Path], None] | None = None,
@@ -238,8 +227,6 @@ class RunFolder:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        try:
+    with suppress(OSError):  # not empty: the run has begun
+        for folder in folders:
             folder.rmdir()
-        except OSError:  # not empty: the run has begun
-            return

@@ -9,8 +9,7 @@ from typing import Any
 from smopd.config import Config, config_hash
 from smopd.data import Example
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import Outcome, told_so_far
-from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.evaluate import Outcome, prepared_examples, told_so_far
 from smopd.evaluation.store import data_digest, load_identity, load_outcomes, load_summary
 from smopd.files import file_digest, read_json
 from smopd.runs import Run

@@ -18,7 +18,7 @@ from typing import Any
 from smopd.config import plan_of
 from smopd.devices import default_device
 from smopd.errors import UserError
-from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.evaluate import prepared_examples
 from smopd.lazy import torch
 from smopd.models import load_model, resolve_adapter
 from smopd.objective.plan import Plan, Term

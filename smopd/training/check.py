@@ -6,8 +6,7 @@ from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.data.reading import generated
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import told_so_far
-from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.evaluate import prepared_examples, told_so_far
 from smopd.methods import in_file
 from smopd.models.adapter_files import resolve_adapter
 from smopd.models.loading import check_model, check_quantized, config_file, lora_targets, skeleton

@@ -248,15 +248,15 @@ class Trainer:
             records = [_record(r, loss, self.plan) for r, loss in zip(rollouts, losses, strict=True)]
             self.folder.save_rollouts(step, records)
         if train.save_tokens:
-            columns = token_columns([r.example.id for r in rollouts], losses, self.plan)
+            columns = token_columns([r.example.id for r in rollouts], losses, self.plan, self.renderer)
             peers = Peers(rollouts, moment.draw, moment.done)
             contexts = teacher_contexts(losses, self.plan, peers, self.renderer)
-            self.folder.save_tokens(step, columns.with_pieces(self.renderer), contexts)
+            self.folder.save_tokens(step, columns, contexts)
         self.folder.add_metrics(row)
 
     def sampling(self, version: int) -> Any:
         """Inside, the engine samples from the student after `version` steps."""
-        self.engine.refresh(version, self.folder.adapter_saver(self.model))
+        self.engine.refresh(version, StudentAdapter(self.model))
         if not self.engine.traits.in_place:
             return nullcontext()
         if self.sharded:

@@ -10,9 +10,8 @@ from smopd.chat.views import View
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import Outcome, evaluate
+from smopd.evaluation.evaluate import Outcome, evaluate, prepared_examples
 from smopd.evaluation.metrics import summarise
-from smopd.evaluation.prepare import prepared_examples
 from smopd.rollout import Driver
 from smopd.rollout.assembly import evaluation_sampling
 from smopd.rollout.lengths import refuse_too_long

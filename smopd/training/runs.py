@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from smopd.config import Config, load_config
-from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
 from smopd.machine import package_versions
 from smopd.models import resolve_adapter
 from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.choice import resolve_engine
-from smopd.runs.evaluate import evaluate_side
-from smopd.runs.evaluations import BASE, TRAINED, evaluation_folder
+from smopd.runs.evaluations import BASE, TRAINED, evaluate_side, evaluation_folder
 from smopd.runs.export import export
 from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet

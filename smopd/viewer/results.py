@@ -16,14 +16,13 @@ from typing import Any
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
-from smopd.evaluation.evaluate import Outcome
+from smopd.evaluation.evaluate import Outcome, prepared_examples
 from smopd.evaluation.metrics import against, summarise
-from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.store import load_outcomes
 from smopd.files import digest, read_text, require_writable, write_text
 from smopd.models.checksums import checkpoints
 from smopd.runs import Run, is_run
-from smopd.runs.evaluations import BASE, TRAINED, Evaluated, Gone, eval_command, evaluations_of
+from smopd.runs.evaluations import BASE, TRAINED, Evaluated, eval_command, evaluations_of
 from smopd.study.collect import rejudged
 from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
@@ -95,7 +94,7 @@ class EvaluationGroup:
         return Measured(self.heading, accuracies, changes, pairs, notes)
 
 
-def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup], list[Gone]]:
+def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup], list[Evaluated]]:
     """The groups in which something is finished, with before and after first; and what is no longer there."""
     evaluations, gone = evaluations_of(run, config)
     by_conditions = defaultdict[str, EvaluationGroup](EvaluationGroup)
@@ -110,12 +109,11 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
         group.heading = ", ".join(
             [str(values.get("data", "")), *(f"{k} = {json.dumps(values[k])}" for k in named)]
         )
-    unfinished = [e for e in evaluations if e.summary is None]
-    return groups, [*gone, *(Gone(e.where, e.side, e.settings) for e in unfinished)]
+    return groups, [*gone, *(e for e in evaluations if e.summary is None)]
 
 
 def missing(
-    run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Gone]
+    run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Evaluated]
 ) -> list[Missing]:
     """What would make the report whole, and the commands for it."""
     lacks = []

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from smopd.data import load_examples
-from smopd.data.everyday import FAMILIES, LEVELS, SIZES, words
+from smopd.data.everyday import FAMILIES, LEVELS, SIZES, WORDS
 from smopd.errors import UserError
 from smopd.verify import tasks, verify
 
@@ -73,7 +73,7 @@ def _texts(value):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_splits_share_neither_words_nor_templates(family):
-    train, held_out = words()[family]["train"], words()[family]["eval"]
+    train, held_out = WORDS[family]["train"], WORDS[family]["eval"]
     assert not set(_texts(train)) & set(_texts(held_out))
     for kind in ("forms", "slots"):
         assert not set(train.get(kind, ())) & set(held_out.get(kind, ()))

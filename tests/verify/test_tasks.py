@@ -12,7 +12,7 @@ from smopd.config import load_config
 from smopd.data import Example, load_examples, scorable
 from smopd.data.everyday import FAMILIES
 from smopd.errors import UserError
-from smopd.evaluation.prepare import prepared_examples
+from smopd.evaluation.evaluate import prepared_examples
 from smopd.verify import tasks, verify
 from smopd.verify.task import Placeholder, Record, Task
 from smopd.verify.tasks import actions

@@ -22,8 +22,8 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from smopd.config import load_config
 from smopd.data.pocket_world import tasks
+from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.metrics import summarise
-from smopd.evaluation.prepare import prepared_examples
 from smopd.evaluation.session import run_evaluation
 from smopd.progress import track as show_progress
 from smopd.seeds import derive, rng

@@ -1,6 +1,5 @@
 """A training set over four domains from raw public files: without overlaps, sharded, verified, described."""
 
-from smopd.data.training_set.card import write
-from smopd.data.training_set.compose import DOMAINS, TOTAL, BuildPlan, Built, build
+from smopd.data.training_set.compose import DOMAINS, TOTAL, BuildPlan, Built, build, write
 
 __all__ = ["DOMAINS", "TOTAL", "BuildPlan", "Built", "build", "write"]

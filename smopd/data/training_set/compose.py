@@ -1,9 +1,11 @@
 """From a folder of raw public files to a training set: read, hold out, shard, verify, choose.
 
 The same files, options and seed give the same bytes. What is left out (overlaps with an evaluation set,
-duplicates, requests that cannot be sharded, references that do not verify) is counted by reason.
+duplicates, requests that cannot be sharded, references that do not verify) is counted by reason, which the
+data card beside a set tells. It holds no dates and no folders: the same set has the same card everywhere.
 """
 
+import hashlib
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +15,12 @@ from typing import Any
 
 from smopd.data.example import Example
 from smopd.data.sharding import LONGEST, Sharder, check_shards, pieces, shard
-from smopd.data.training_set.overlap import HeldOut, held_out
+from smopd.data.stats import describe
+from smopd.data.training_set.overlap import LEAST, NEAR, RUN, HeldOut, held_out
 from smopd.data.training_set.readers import READERS, SOURCES, Item, input_files
 from smopd.errors import UserError
-from smopd.files import file_digest
+from smopd.files import file_digest, jsonl, write_json, write_text
+from smopd.pages import render_text
 from smopd.seeds import derive
 from smopd.tracking import Track, quiet
 from smopd.verify import sandbox, verify
@@ -128,7 +132,7 @@ def _shard(items: list[Item], sharder: Sharder | None, built: Built, track: Trac
         elif item.extra and (problem := check_shards(item.text, result)):
             rejected[problem.split(":")[0]] += 1
         else:
-            source = SOURCES[task].name
+            source = SOURCES[task]["name"]
             examples.append(Example(item.id, task, item.system, shards, item.full, item.answer, source))
     return examples
 
@@ -183,3 +187,44 @@ def shares(available: dict[str, int], total: int) -> dict[str, int]:
         out[domain] = min(available[domain], total // (len(available) - rank))
         total -= out[domain]
     return out
+
+
+def write(built: Built, out: Path) -> dict[str, Any]:
+    """Write the set, its card as JSON and as Markdown; returns the card. Nothing is ever half there."""
+    text = jsonl(e.to_json() for e in built.examples)
+    facts = _card(built, out.name, hashlib.sha256(text.encode()).hexdigest())
+    write_json(out.with_name(f"{out.name}.card.json"), facts)
+    write_text(out.with_name(f"{out.name}.card.md"), render_text(__package__, "card.md.jinja", **facts))
+    write_text(out, text)  # last: where it is, the cards are too
+    return facts
+
+
+def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
+    plan, domains, files = built.plan, {}, {}
+    valid_by_file = Counter(built.files[e.id] for valid in built.valid.values() for e in valid)
+    chosen = Counter(e.task for e in built.examples)
+    by_file = Counter(built.files[e.id] for e in built.examples)
+    for domain, valid in built.valid.items():
+        counts = {"examples": chosen[domain], "valid": len(valid), "read": built.read[domain]}
+        reasons = {"overlap": built.overlaps[domain], "rejected": built.rejected[domain]}
+        left_out = {key: dict(sorted(counter.items())) for key, counter in reasons.items()}
+        domains[domain] = {**counts, **left_out, "source": SOURCES[domain]}
+    for file, read in sorted(Counter(built.files.values()).items()):
+        files[file] = {"read": read, "valid": valid_by_file[file], "examples": by_file[file]}
+    # What decides the bytes of a set, without folders.
+    chosen_by = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
+    options = {**chosen_by, "total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
+    return {
+        "file": name,
+        "sha256": digest,
+        "examples": len(built.examples),
+        "options": options,
+        "domains": domains,
+        "files": files,
+        "statistics": describe(built.examples),
+        "evaluation": built.evaluation,
+        "near_duplicate": {"run_of_words": RUN, "share": NEAR, "least_runs": LEAST},
+        "unverified": built.unverified,
+        "sharder": {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))},
+        "inputs": built.inputs,
+    }

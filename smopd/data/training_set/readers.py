@@ -5,6 +5,7 @@ single-turn requests only, and `parallel` is left out whole, as half of it is Li
 """
 
 import gzip
+import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ BFCL = ["simple_python", "multiple", "parallel_multiple"]
 BFCL += ["live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"]
 SPIDER = ("spider/train_spider_slim.json", "spider/train_spider.json")
 SPIDER_TABLES = "spider/tables.json"
+SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
 _KINDS = {"number": "REAL", "time": "DATETIME", "boolean": "BOOL"}
 _LEAD = "Your code should pass these tests:"
 
@@ -38,31 +40,13 @@ class Item(NamedTuple):
     extra: tuple[str, ...] = ()  # shards that follow those of the text
 
 
-class RawSource(NamedTuple):
-    """A project whose files are read, and what its licence asks for."""
-
-    name: str
-    project: str
-    licence: str
-    credit: str
-
-
-_GOOGLE = "github.com/google-research/google-research"
-SOURCES = {
-    "math": RawSource("GSM8K", "github.com/openai/grade-school-math", "MIT", "Cobbe et al. 2021"),
-    "actions": RawSource("BFCL v4", "github.com/ShishirPatil/gorilla", "Apache-2.0", "Patil et al. 2025"),
-    "database": RawSource("Spider", "github.com/taoyds/spider", "CC BY-SA 4.0", "Yu et al. 2018"),
-    "code": RawSource("MBPP", f"{_GOOGLE}, mbpp", "CC-BY-4.0", "Austin et al. 2021"),
-}
-
-
 def _require(raw: Path, task: str, *names: str) -> Path:
     """The first of these files that is there; a UserError says which is missing and where to get it."""
     for name in names:
         if (raw / name).is_file():
             return raw / name
     others = ",".join(domain for domain in SOURCES if domain != task)
-    missing = f"{raw / names[0]}: missing; it comes from {SOURCES[task].project}"
+    missing = f"{raw / names[0]}: missing; it comes from {SOURCES[task]['project']}"
     raise UserError(f"{missing}. Put it there, or leave the domain out with --domains {others}")
 
 
