@@ -18,12 +18,12 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
 from smopd.pages import render
-from smopd.runs import is_run
+from smopd.runs import Run, is_run
 from smopd.study.collect import collect
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
 from smopd.viewer.pages import packing
-from smopd.viewer.pages.conversations import Shown, evaluated, rollouts
+from smopd.viewer.pages.conversations import Shown, evaluated, rollouts_of
 from smopd.viewer.pages.packing import json_bytes, pack, script
 from smopd.viewer.pages.runs import ConversationSource, read_run, sources_of
 from smopd.viewer.pages.studies import study_payload, study_runs
@@ -141,7 +141,7 @@ def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, 
     """All conversations in packs of about one size."""
     batch, size = list[tuple[int, Shown, bytes]](), 0
     for number, source in enumerate(sources):
-        for shown in rollouts(source.folder) if source.kind == "training" else evaluated(source.folder):
+        for shown in _conversations(source):
             record = shown.packed()
             batch.append((number, shown, record))
             size += len(record)
@@ -150,6 +150,13 @@ def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, 
                 batch, size = [], 0
     if batch:
         yield batch
+
+
+def _conversations(source: ConversationSource) -> Iterator[Shown]:
+    if source.kind != "training":
+        return evaluated(source.folder)
+    files = Run(source.folder).rollout_files
+    return chain.from_iterable(rollouts_of(source.folder, file) for file in files)
 
 
 class _Rows:

@@ -1,8 +1,9 @@
 """Shows pages over HTTP on this machine alone, and makes them anew while a run goes on."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -45,29 +46,29 @@ def keep_showing(
 
     The waiting ends with Ctrl-C; the server and its thread end with the block.
     """
-    server = None
-    if port is not None:
-        try:
-            server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=str(folder)))
-        except OSError as error:
-            advice = "choose another --port, or --port 0 for any"
-            raise UserError(f"--serve: {HOST}:{port} cannot be used: {error.strerror}; {advice}") from None
-    ended = threading.Event()
 
     def wait() -> None:
-        while not ended.wait(every or 3600):
+        while True:
+            time.sleep(every or 3600)
             if remake:
                 remake()
 
-    thread = None
-    if server is not None:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-        thread.start()
+    with nullcontext() if port is None else _serve(folder, port) as address:
+        yield address, wait
+
+
+@contextmanager
+def _serve(folder: Path, port: int) -> Iterator[str]:
     try:
-        yield f"http://{HOST}:{server.server_port}/" if server else None, wait
+        server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=str(folder)))
+    except OSError as error:
+        advice = "choose another --port, or --port 0 for any"
+        raise UserError(f"--serve: {HOST}:{port} cannot be used: {error.strerror}; {advice}") from None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_port}/"
     finally:
-        ended.set()
-        if server is not None and thread is not None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        server.shutdown()
+        server.server_close()
+        thread.join()
