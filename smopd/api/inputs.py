@@ -61,15 +61,11 @@ class Inputs:
             log.warning("verifier: no text of it can be kept (%s): %s", judges.file.reason, limits)
 
     def add_method(self, method: Method) -> None:
-        written = method_file(method)
-        self.add(
-            "method.py", "method", written, partial(register_in_memory_module, names={"METHODS": [method]})
-        )
+        written, names = method_file(method), {"METHODS": [method]}
+        self.add("method.py", "method", written, lambda file: register_in_memory_module(file, names))
         if written.reason:
-            log.warning(
-                "method: no text of it can be kept (%s): only this Python process can resume the run",
-                written.reason,
-            )
+            only = "only this Python process can resume the run"
+            log.warning("method: no text of it can be kept (%s): %s", written.reason, only)
 
     def add_examples(self, split: str, examples: list[Example]) -> None:
         self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)
@@ -87,7 +83,7 @@ def judged_examples(
     names none, or `every` example, where no verifier is passed.
     """
     sources = {split: rereadable(part, split) for split, part in rows.items() if part is not None}
-    plain = any(plain_answers(part) or _had_plain_answers(part) for part in sources.values())
+    plain = any(map(_had_plain_answers, sources.values()))
     judges = judges_of(verifier, plain) if verifier is not None else None
     if judges is None and known and plain and len(known.fields) != 1:
         needs = f"the verifier of {known.name} was made for answers that are objects"
@@ -96,9 +92,19 @@ def judged_examples(
     fields = judges.fields if judges else known.fields if known else ()
     every = judges.every if judges else every
     field = fields[0] if fields else FIELD
-    with _register_temporarily(judges):
+    functions = judges.functions if judges else {}
+    for name in functions:  # they are not in a file yet, and who reads examples judges none
+        tasks.register(Task(name, fields, judge=_judge_nothing))
+    try:
         examples = {split: as_examples(part, split, task, field, every) for split, part in sources.items()}
+    finally:
+        for name in functions:
+            tasks.forget(name)
     return examples, judges
+
+
+def _judge_nothing(example: Any, reply: str) -> NoReturn:
+    raise AssertionError("a reply was judged while examples are read")
 
 
 def verifier_facts(file: Path) -> str:
@@ -109,25 +115,10 @@ def verifier_facts(file: Path) -> str:
 
 
 def _had_plain_answers(part: Any) -> bool:
-    """Whether examples that a folder keeps had plain answers when they were passed."""
-    return isinstance(part, str | Path) and PLAIN in verifier_facts(Path(part).parent / "verifier.py")
-
-
-@contextmanager
-def _register_temporarily(judges: Judges | None) -> Iterator[None]:
-    """The tasks of functions that are not in a file yet, for the reader of examples, which judges none."""
-    functions, fields = (judges.functions, judges.fields) if judges else ({}, ())
-    for name in functions:
-        tasks.register(Task(name, fields, judge=_judge_nothing))
-    try:
-        yield
-    finally:
-        for name in functions:
-            tasks.forget(name)
-
-
-def _judge_nothing(example: Any, reply: str) -> NoReturn:
-    raise AssertionError("a reply was judged while examples are read")
+    """Whether answers were plain when they were passed; of a file of ours its verifier's says it."""
+    if isinstance(part, str | Path):
+        return PLAIN in verifier_facts(Path(part).parent / "verifier.py")
+    return plain_answers(part)
 
 
 @contextmanager

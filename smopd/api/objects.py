@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ class Judges:
     functions: dict[str, Function]  # by task, as they are called: with the example's answer object
     fields: tuple[str, ...]
     every: bool  # one function without a task of its own, which judges every example
-    file: Written = field(default_factory=lambda: Written(""))
+    file: Written
 
     @property
     def task(self) -> str:

@@ -6,10 +6,10 @@ by its own name in `overrides`. There is no field that is taken and passed over.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.training import TrainingCall, run_training
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
     from transformers import TrainingArguments
 
+T = TypeVar("T")
+FIELDS = {setting: name for name, setting in MAPPING.items()}
 # Fields of MAPPING that transformers' TrainingArguments have too.
 SHARED = ("max_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta1",
           "adam_beta2", "adam_epsilon", "max_grad_norm", "seed", "per_device_train_batch_size",
@@ -85,7 +87,7 @@ class SMOPDConfig:
         if size is not None or times is not None:
             settings["train.rollouts"] = (size or 1) * (times or 1) * process_count()
         if clash := sorted(set(settings) & set(self.overrides)):
-            name = _field_of(clash[0]) or "per_device_train_batch_size"
+            name = FIELDS.get(clash[0], "per_device_train_batch_size")
             raise UserError(f"overrides: {clash[0]} is set by {name} too; give one of them")
         return settings | dict(self.overrides)
 
@@ -112,14 +114,9 @@ class SMOPDConfig:
         )
 
 
-def _field_of(key: str) -> str | None:
-    return next((name for name, setting in MAPPING.items() if setting == key), None)
-
-
 def _as_field(key: str, value: Any) -> str:
     """A setting as `SMOPDConfig` takes it."""
-    name = _field_of(key)
-    return f"{name}={value!r}" if name else f"overrides={{{key!r}: {value!r}}}"
+    return f"{FIELDS[key]}={value!r}" if key in FIELDS else f"overrides={{{key!r}: {value!r}}}"
 
 
 class SMOPDTrainer:
@@ -217,26 +214,21 @@ class SMOPDTrainer:
 
     def save_model(self, output_dir: str | Path | None = None) -> Path:
         """Write the trained adapter, in PEFT's format, with tokenizer and model card."""
-        from smopd.training.processes import Processes
-
-        run = self._require_run("save_model")
-        return Processes().on_first(lambda: _save(run, Path(output_dir or run.path)))
+        return self._on_first("save_model", lambda run: _save(run, Path(output_dir or run.path)))
 
     def push_to_hub(
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
     ) -> str:
         """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
+        name = repo_id or self.args.hub_model_id
+        return self._on_first("push_to_hub", lambda run: _push(run, name or run.path.name, private, token))
+
+    def _on_first(self, verb: str, work: Callable[[Run], T]) -> T:
         from smopd.training.processes import Processes
 
-        run = self._require_run("push_to_hub")
-        name = repo_id or self.args.hub_model_id or run.path.name
-        return Processes().on_first(lambda: _push(run, name, private, token))
-
-    def _require_run(self, verb: str) -> Run:
-        if self.run is None:
-            advice = "call train() first; it also resumes a run"
-            raise UserError(f"{verb}: nothing is trained yet; {advice}")
-        return self.run
+        if (run := self.run) is None:
+            raise UserError(f"{verb}: nothing is trained yet; call train() first; it also resumes a run")
+        return Processes().on_first(lambda: work(run))
 
     def _call(self) -> TrainingCall:
         settings = {**self.args.settings(), **self._lora}

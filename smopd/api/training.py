@@ -11,9 +11,11 @@ from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest
 from smopd.methods import Method
+from smopd.progress import track, training_note
 from smopd.runs.evaluations import slug
 from smopd.runs.run import Run
 from smopd.runs.target import identify
+from smopd.tracking import quiet
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
 from smopd.verify import custom, load_verifiers
@@ -132,7 +134,6 @@ def run_training(
     from smopd.training.processes import Processes
     from smopd.training.runs import train_run
 
-    track, note = progress_callbacks(progress)
     processes = Processes()
     out = processes.broadcast(call.folder(base))
     with materialize_inputs(out, call.inputs, processes) as settings:
@@ -142,7 +143,8 @@ def run_training(
         config = call.config(settings)
         folder = RunFolder(out, config)
         try:
-            train_run(config, folder, track, note, hooks)
+            shown = (track, training_note) if progress else (quiet, lambda row: "")
+            train_run(config, folder, *shown, hooks)
         except Stopped as stopped:
             saved = f"everything is saved in {out}, and the same call resumes it"
             raise KeyboardInterrupt(f"stopped after step {stopped.step}; {saved}") from None
@@ -165,17 +167,6 @@ def toml(key: str, value: Any) -> str:
 def _names_model(name: str, path: Path) -> bool:
     here = (path / "config.json").is_file() or path.suffix == ".gguf"
     return here or (not path.exists() and name.count("/") == 1 and not name.startswith((".", "~", "/")))
-
-
-def progress_callbacks(progress: bool) -> tuple[Any, Any]:
-    """What shows progress, and what describes a step there."""
-    if progress:
-        from smopd.progress import track, training_note
-
-        return track, training_note
-    from smopd.tracking import quiet
-
-    return quiet, lambda row: ""
 
 
 class _OnStep(Hooks):
