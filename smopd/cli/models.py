@@ -18,11 +18,6 @@ _adapter_help = "Write only the LoRA adapter, not merged into its base model."
 _push_help = "Upload the model to the Hugging Face hub under this name."
 
 
-@base_app.callback()
-def _base() -> None:
-    """Build a base model to experiment with."""
-
-
 @base_app.command("build")
 def build(
     name: Annotated[str, Arg(help="smollm2: SmolLM2-135M-Instruct, for the everyday world.")],

@@ -97,10 +97,8 @@ class Measured:
 
 
 class Missing(NamedTuple):
-    """What a report lacks, and the command that makes it."""
-
     what: str
-    command: str
+    command: str  # that makes it
 
 
 @dataclass(frozen=True)

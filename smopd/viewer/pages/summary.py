@@ -48,6 +48,11 @@ def improved(
     """
     rows = _changes(old, new)
     full = next((row["before"] for row in rows if row["view"] == "full"), None)
+    examples = []
+    for was, now, why in select_examples(old, new, logged):
+        task = {"id": was.id, "view": was.view, "task": was.task, "user": was.turns[-1]["user"], "why": why}
+        replies = {"before": was.turns[-1]["reply"], "after": now.turns[-1]["reply"]}
+        examples.append({**task, **replies, "was": was.correct, "now": now.correct})
     step = after.step or run["done"]
     steps = f"{step} steps" + (f" (the run came to step {run['done']})" if step < run["done"] else "")
     return {
@@ -62,20 +67,7 @@ def improved(
         "parts": sum(1 for row in rows if row["only"]),
         "facts": [*_facts(old, new), *_training(run)],
         "how": _describe_method(run["method"]),
-        "examples": [
-            {
-                "id": was.id,
-                "view": was.view,
-                "task": was.task,
-                "why": why,
-                "user": was.turns[-1]["user"],
-                "before": was.turns[-1]["reply"],
-                "after": now.turns[-1]["reply"],
-                "was": was.correct,
-                "now": now.correct,
-            }
-            for was, now, why in select_examples(old, new, logged)
-        ],
+        "examples": examples,
     }
 
 
