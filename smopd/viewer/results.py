@@ -137,7 +137,7 @@ def missing(
     return lacks
 
 
-def report_data(run: Path) -> ReportData:
+def report_data(run: Path) -> report.ReportData:
     folder = Run(run)
     config, metrics = folder.config, folder.steps
     groups, gone = evaluation_groups(run, config)
