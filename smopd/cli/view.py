@@ -1,5 +1,6 @@
 """`smopd view`: pages of runs; `smopd report`: of a run or study; `smopd watch`: a run while it trains."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from smopd.cli.options import Arg, Json, Opt
 from smopd.errors import UserError
 from smopd.printing import console, emit, say, show
 from smopd.progress import delayed_status, track
-from smopd.viewer.pages.serve import keep_showing
+from smopd.viewer.pages.serve import keep_calling, serve_folder
 from smopd.viewer.terminal import accuracy_table
 
 _paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are compared."
@@ -49,14 +50,13 @@ def view(
         except UserError as error:  # a run that is just being written: the next look will do
             say(f"not rebuilt: {error}", err=True)
 
-    shown = keep_showing(page.parent, port if serve else None, remake if live else None, live)
-    with shown as (address, wait):
+    with serve_folder(page.parent, port) if serve else nullcontext() as address:
         if as_json:
             emit({"view": str(page), "address": address})
         else:
             say(address or page.resolve().as_uri(), "Ctrl-C ends it.")
         try:
-            wait()
+            keep_calling(remake if live else lambda: None, live or 3600)
         except KeyboardInterrupt:
             say("ended", err=True)
 

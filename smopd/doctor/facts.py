@@ -1,6 +1,4 @@
-"""What the doctor knows of a machine, and what a run would use on it. `report.py` judges, from these facts
-alone.
-"""
+"""The facts of a machine, and what a run would use on it. `report.py` judges, from these facts alone."""
 
 import os
 import platform

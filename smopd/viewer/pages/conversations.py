@@ -1,6 +1,4 @@
-"""The conversations of a run as records for the pages: those of its evaluations and, while it trained, its
-rollouts, each with what the token logs know of its replies.
-"""
+"""Conversations of evaluations and of training as records for the pages, with their token logs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -87,9 +85,7 @@ def _summary(part: Part) -> dict[str, Any]:
 
 
 def _columns(parts: list[Part], places: dict[int, int]) -> Iterator[np.ndarray]:
-    """Two-byte columns, then one-byte ones, in the order that the page reads them. Tokens stand as the places
-    of their texts, which `places` collects.
-    """
+    """Two-byte columns, then one-byte ones, as the page reads them; `places` collects token ids."""
 
     def number(ids: np.ndarray) -> np.ndarray:
         unlike, inverse = np.unique(ids, return_inverse=True)

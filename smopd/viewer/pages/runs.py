@@ -1,6 +1,4 @@
-"""A run folder as the run page shows it: settings, metrics by step, evaluations, how it ended, what it warned
-of.
-"""
+"""A run folder as the run page shows it: settings, metrics by step, evaluations, how it ended, warnings."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

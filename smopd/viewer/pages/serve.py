@@ -3,11 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from smopd.errors import UserError
 
@@ -39,26 +39,8 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def keep_showing(
-    folder: Path, port: int | None, remake: Callable[[], None] | None, every: float
-) -> Iterator[tuple[str | None, Callable[[], None]]]:
-    """Inside, `folder` is served (with a port) and made anew (with `remake`): the address, and what waits.
-
-    The waiting ends with Ctrl-C; the server and its thread end with the block.
-    """
-
-    def wait() -> None:
-        while True:
-            time.sleep(every or 3600)
-            if remake:
-                remake()
-
-    with nullcontext() if port is None else _serve(folder, port) as address:
-        yield address, wait
-
-
-@contextmanager
-def _serve(folder: Path, port: int) -> Iterator[str]:
+def serve_folder(folder: Path, port: int) -> Iterator[str]:
+    """Inside, the folder is served; its address."""
     try:
         server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=str(folder)))
     except OSError as error:
@@ -72,3 +54,10 @@ def _serve(folder: Path, port: int) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def keep_calling(work: Callable[[], object], seconds: float) -> NoReturn:
+    """Call it again and again, with a pause before each time, until Ctrl-C."""
+    while True:
+        time.sleep(seconds)
+        work()

@@ -9,7 +9,6 @@ saw costs more.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter
 from typing import Any
 
 from smopd.evaluation.evaluate import Outcome
@@ -42,10 +41,7 @@ def improved(
     run: dict[str, Any], before: ConversationSource, after: ConversationSource,
     old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """The page of one run: its untrained and its trained model on the same tasks.
-
-    `logged`: ids that have a token log; they are shown before others.
-    """
+    """The page of one run: untrained and trained on the same tasks; `logged`: ids that are shown first."""
     rows = _changes(old, new)
     full = next((row["before"] for row in rows if row["view"] == "full"), None)
     examples = []
@@ -79,22 +75,16 @@ def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, A
         pair = [o for o in old if o.view == view], [o for o in new if o.view == view]
         name = NAMES.get(view, view)
         compared.append((name, view, {}, *pair))
-        compared += _split(name, view, "task", *pair)
-        if view != "full":
-            compared += _split(name, view, "shards", *pair)
+        for by, unit in (("task", ""), ("shards", " turns")):
+            if (view, by) == ("full", "shards"):
+                continue
+            values = sorted({getattr(o, by) for o in pair[0]})
+            for v in values if len(values) > 1 else []:
+                first, second = ([o for o in side if getattr(o, by) == v] for side in pair)
+                compared.append((f"{name}: {v}{unit}", view, {by: v}, first, second))
     compared = [one for one in compared if {o.id for o in one[3]} & {o.id for o in one[4]}]
     parts = sum(1 for one in compared if one[2])
     return [_row(*one, level=1 - (1 - LEVEL) / (parts if one[2] else 1)) for one in compared]
-
-
-def _split(name: str, view: str, by: str, old: list[Outcome], new: list[Outcome]) -> list[Compared]:
-    of: Callable[[Outcome], Any] = attrgetter(by)
-    values = sorted({of(o) for o in old})
-    unit = " turns" if by == "shards" else ""
-    return [
-        (f"{name}: {v}{unit}", view, {by: v}, [o for o in old if of(o) == v], [o for o in new if of(o) == v])
-        for v in (values if len(values) > 1 else [])
-    ]
 
 
 def _row(
@@ -158,7 +148,7 @@ def select_examples(
     old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = ()
 ) -> list[tuple[Outcome, Outcome, str]]:
     """Conversations that show the change, before and after, and what they show: two that were gained, of two
-    tasks if it can be, and one that was lost, or is still wrong. `logged`: ids that are shown before others.
+    tasks if it can be, and one that was lost, or is still wrong. `logged`: ids that are shown first.
     """
     view = "sharded" if any(o.view == "sharded" for o in new) else (new[0].view if new else "")
     was, now = ({o.id: o for o in some if o.view == view and not o.run} for some in (old, new))
