@@ -11,7 +11,6 @@ from smopd.errors import UserError
 from smopd.printing import emit, say
 from smopd.progress import track, training_note
 
-NAMES = ("smollm2",)
 base_app = typer.Typer(help="Build a base model to experiment with.", no_args_is_help=True)
 Out = Annotated[Path | None, Arg(help="Folder for the model; must not exist. Optional with --push.")]
 _adapter_help = "Write only the LoRA adapter, not merged into its base model."
@@ -32,8 +31,8 @@ def build(
 
     Example: smopd base build smollm2 --set train.steps=32 --out models/softer
     """
-    if name not in NAMES:
-        raise UserError(f"base build {name}: unknown; there is {', '.join(NAMES)}")
+    if name != "smollm2":
+        raise UserError(f"base build {name}: unknown; there is smollm2")
     from smopd.training.base import build_base
 
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):

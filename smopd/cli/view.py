@@ -137,10 +137,8 @@ def _audit(path: Path, as_json: bool) -> None:
     from smopd.viewer.results import audit
 
     problems = audit(path, track)
-    if as_json:
-        emit({"audited": str(path), "problems": problems})
-    else:
-        say("\n".join(problems) or f"{path}: every number is what the conversations give")
+    clean = f"{path}: every number is what the conversations give"
+    emit({"audited": str(path), "problems": problems}) if as_json else say(*problems or [clean])
     raise typer.Exit(1 if problems else 0)
 
 

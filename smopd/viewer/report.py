@@ -192,7 +192,7 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
 
 def tabulate_accuracies(accuracies: Sequence[Accuracy]) -> Table:
     """A row for every stage, a column for every view: accuracy, 95% interval, counts."""
-    views, stages = ({getattr(a, name): None for a in accuracies} for name in ("view", "stage"))
+    views, stages = dict.fromkeys(a.view for a in accuracies), dict.fromkeys(a.stage for a in accuracies)
     cells: dict[tuple[str, str], Cell] = {}
     for a in accuracies:
         if a.value is not None:

@@ -196,7 +196,7 @@ def _summaries(
         if same:
             before = same[0]
             outcomes = load_outcomes(before.folder), load_outcomes(after.folder)
-            summary = improved(runs[after.run], before, after, *outcomes, set(logged.get(number, ())))
+            summary = improved(runs[after.run], after, *outcomes, set(logged.get(number, ())))
             yield {**summary, "before": _key(before, runs), "after": _key(after, runs)}
 
 

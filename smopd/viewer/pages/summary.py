@@ -38,8 +38,8 @@ DISTILLED = (
 
 
 def improved(
-    run: dict[str, Any], before: ConversationSource, after: ConversationSource,
-    old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = (),
+    run: dict[str, Any], after: ConversationSource, old: Sequence[Outcome], new: Sequence[Outcome],
+    logged: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The page of one run: untrained and trained on the same tasks; `logged`: ids that are shown first."""
     rows = _changes(old, new)
@@ -53,8 +53,6 @@ def improved(
     steps = f"{step} steps" + (f" (the run came to step {run['done']})" if step < run["done"] else "")
     return {
         "run": run["name"],
-        "before": before.name,
-        "after": after.name,
         "trained": f"{run['model']} was trained with the method {run['method']} for {steps} on "
         f"{run['data']}, {run['rollouts']} conversations a step.",
         "notices": notices(full, run["data"], str(load_identity(after.folder).get("data", ""))),
