@@ -20,6 +20,7 @@ from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, jsonl, write_text
+from smopd.lazy import torch
 from smopd.methods import Method
 from smopd.plugins import register_in_memory_module
 from smopd.runs.layout import CONFIG
@@ -93,13 +94,13 @@ def judged_examples(
     every = judges.every if judges else every
     field = fields[0] if fields else FIELD
     functions = judges.functions if judges else {}
-    for name in functions:  # they are not in a file yet, and who reads examples judges none
-        tasks.register(Task(name, fields, judge=_judge_nothing))
+    for function_task in functions:  # they are not in a file yet, and who reads examples judges none
+        tasks.register(Task(function_task, fields, judge=_judge_nothing))
     try:
         examples = {split: as_examples(part, split, task, field, every) for split, part in sources.items()}
     finally:
-        for name in functions:
-            tasks.forget(name)
+        for function_task in functions:
+            tasks.forget(function_task)
     return examples, judges
 
 
@@ -174,8 +175,6 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
 
 
 def weights_hash(model: Any) -> str:
-    import torch
-
     hasher = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -9,16 +9,21 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.training import TrainingCall, run_training
 from smopd.config_io import flatten
 from smopd.data.columns import rereadable
+from smopd.devices import default_device
 from smopd.errors import UserError
+from smopd.files import write_text
 from smopd.machine import process_count
 from smopd.methods import Method
+from smopd.models import load_renderer
 from smopd.runs.layout import is_run
+from smopd.runs.model_card import model_card
 from smopd.runs.run import Run
 from smopd.trainer_names import MAPPING, explain_name
 
@@ -94,8 +99,6 @@ class SMOPDConfig:
     def for_callbacks(self, output_dir: str, config: Any) -> "TrainingArguments":
         """The same as transformers' TrainingArguments, which callbacks expect."""
         from transformers import TrainingArguments
-
-        from smopd.devices import default_device
 
         train, values = config.train, flatten(config.model_dump())
         return TrainingArguments(
@@ -233,41 +236,30 @@ class SMOPDTrainer:
     def _call(self) -> TrainingCall:
         settings = {**self.args.settings(), **self._lora}
         named = isinstance(self._model, str | Path)
-        if named and self.processing_class is not None:
-            self._check_tokenizer(TrainingCall(self._model, None, None, settings, None))
+        if named and (passed := self.processing_class) is not None:  # the run would not keep another one
+            call = TrainingCall(self._model, None, None, settings, None)
+            ours = load_renderer(call.config(trial=True)).tokenizer
+            if ours.chat_template != passed.chat_template or ours.get_vocab() != passed.get_vocab():
+                advice = "load the model too and pass both, so that the run keeps them"
+                raise UserError(f"processing_class: is not the tokenizer of {self._model}; {advice}")
         tokenizer = None if named else self.processing_class
         return TrainingCall(self._model, self.args.method, tokenizer, settings, self.args.output_dir)
 
-    def _check_tokenizer(self, call: TrainingCall) -> None:
-        """A model that is named comes with its tokenizer; another one would not be kept with the run."""
-        from smopd.models import load_renderer
-
-        ours, passed = load_renderer(call.config(trial=True)).tokenizer, self.processing_class
-        if ours.chat_template != passed.chat_template or ours.get_vocab() != passed.get_vocab():
-            advice = "load the model too and pass both, so that the run keeps them"
-            raise UserError(f"processing_class: is not the tokenizer of {self._model}; {advice}")
-
 
 def _save(run: Run, out: Path) -> Path:
-    from smopd.models import load_renderer
-    from smopd.runs.model_card import model_card
-
     adapter, config = run.adapter, run.config
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             shutil.copyfile(adapter / name, out / name)
         load_renderer(config).tokenizer.save_pretrained(out)
-        card = model_card(run.path.name, config, adapter, run.path, dtype="")
-        (out / "README.md").write_text(card, encoding="utf-8")
+        write_text(out / "README.md", model_card(run.path.name, config, adapter, run.path, dtype=""))
     except OSError as error:
         raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
     return out
 
 
 def _push(run: Run, name: str, private: bool, token: str | None) -> str:
-    from tempfile import TemporaryDirectory
-
     from huggingface_hub import HfApi
 
     with TemporaryDirectory(prefix="smopd-") as folder:
