@@ -1,6 +1,6 @@
 """Conversations of evaluations and of training as records for the pages, with their token logs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -177,51 +177,41 @@ def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, M
         log = evaluation_tokens.read(path, "numpy")
         values = dict(log.values)
         values["student_logp"] = values.pop("logp")
-        cut_rows = _cutter(values, {evaluation_tokens.MODEL: log.others})
-        for first, last in _segments(values, ("conversation", "turn")):
-            part = Part("", None, *cut_rows(first, last))
+        others = {evaluation_tokens.MODEL: log.others}
+        for first, columns, likely in _cut_replies(values, others, ("conversation", "turn")):
             key = (log.view, log.run, log.ids[int(values["conversation"][first])])
-            by_conversation.setdefault(key, ({}, log.pieces))[0][int(values["turn"][first])] = [part]
+            parts, _ = by_conversation.setdefault(key, ({}, log.pieces))
+            parts[int(values["turn"][first])] = [Part("", None, columns, likely)]
     return by_conversation
 
 
 def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:
     log = training_tokens.read(path, "numpy")
-    values, cut_rows = log.values, _cutter(log.values, log.others)
-    by_rollout: dict[tuple[int, str], Parts] = {}
-    for first, last in _segments(values, ("rollout", "view", "turn", "part")):
+    values, by_rollout = log.values, dict[tuple[int, str], Parts]()
+    for first, columns, likely in _cut_replies(values, log.others, ("rollout", "view", "turn", "part")):
         view, term = log.views[int(values["view"][first])], log.terms[int(values["part"][first])]
-        part = Part(term, float(values["weight"][first]), *cut_rows(first, last))
+        part = Part(term, float(values["weight"][first]), columns, likely)
         of_rollout = by_rollout.setdefault((int(values["rollout"][first]), view), {})
         of_rollout.setdefault(int(values["turn"][first]), []).append(part)
     return by_rollout, log.pieces
 
 
-def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Where rows of one reply begin and end: they stand together."""
+def _cut_replies(
+    values: Mapping[str, np.ndarray], others: Mapping[str, Others], names: tuple[str, ...]
+) -> Iterator[tuple[int, dict[str, np.ndarray], dict[str, Others]]]:
+    """Of every reply, whose rows stand together: its first row, its columns, its likely tokens by model."""
     count = len(values["position"])
     changes = np.zeros(max(0, count - 1), dtype=bool)
     for name in names:
         changes |= np.diff(values[name].astype(np.int64)) != 0
     ends = [0, *(np.flatnonzero(changes) + 1).tolist(), count] if count else []
+    places = {m: np.append(0, np.cumsum(some.counts, dtype=np.int64)) for m, some in others.items()}
     for first, last in pairwise(ends):
         if values["position"][first] != 0 or values["position"][last - 1] != last - first - 1:
             raise UserError("a token log with incomplete replies: run the training again")
-        yield first, last
-
-
-def _cutter(
-    values: Mapping[str, np.ndarray], others: Mapping[str, Others]
-) -> Callable[[int, int], tuple[dict[str, np.ndarray], dict[str, Others]]]:
-    """What gives the columns and the likely tokens of the rows of one reply."""
-    ends = {m: np.append(0, np.cumsum(some.counts, dtype=np.int64)) for m, some in others.items()}
-
-    def cut_rows(first: int, last: int) -> tuple[dict[str, np.ndarray], dict[str, Others]]:
         last = min(last, first + LONGEST_REPLY)
         likely = {}
         for model, some in others.items():
-            inside = slice(ends[model][first], ends[model][last])
+            inside = slice(places[model][first], places[model][last])
             likely[model] = Others(some.counts[first:last], some.tokens[inside], some.logps[inside])
-        return {name: column[first:last] for name, column in values.items()}, likely
-
-    return cut_rows
+        yield first, {name: column[first:last] for name, column in values.items()}, likely
