@@ -97,9 +97,10 @@ def _read(
     """The index, and the packs as they are written."""
     runs, sources = list[dict[str, Any]](), list[ConversationSource]()
     for number, path in enumerate(folders):
-        alone = not is_run(path)
-        runs.append(_evaluation_alone(path) if alone else read_run(path))
-        sources += _source_alone(number, path) if alone else sources_of(number, path)
+        whole = is_run(path)
+        run, run_sources = (read_run(path), sources_of(number, path)) if whole else _read_alone(number, path)
+        runs.append(run)
+        sources += run_sources
     names = [run["name"] for run in runs]
     for number, run in enumerate(runs):
         if names.count(run["name"]) > 1:
@@ -200,22 +201,17 @@ def _summaries(
             yield {**summary, "before": _key(before, runs), "after": _key(after, runs)}
 
 
-def _evaluation_alone(path: Path) -> dict[str, Any]:
-    """An evaluation without a run folder, told as far as a run is."""
-    identity = load_identity(path)
+def _read_alone(number: int, path: Path) -> tuple[dict[str, Any], list[ConversationSource]]:
+    """An evaluation without a run folder, told as far as a run is, and itself if it is finished."""
+    identity, summary, name = load_identity(path), load_summary(path), path.resolve().name
     empty: dict[str, Any] = {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
-    return {
-        "name": path.resolve().name, "model": str(identity.get("model", "")), "method": "", "data": "",
+    run = {
+        "name": name, "model": str(identity.get("model", "")), "method": "", "data": "",
         "seed": 0, "steps": 0, "done": 0, "rollouts": 0,
         "ended": "An evaluation; nothing was trained here.", **empty,
         "starts": [], "warnings": [], "checkpoints": [],
     }  # fmt: skip
-
-
-def _source_alone(number: int, path: Path) -> list[ConversationSource]:
-    if (summary := load_summary(path)) is None:
-        return []
-    identity = load_identity(path)
-    kind = "after" if identity.get("adapter") else "before"
-    examples = str(identity.get("examples", ""))
-    return [ConversationSource(number, kind, path.resolve().name, path, examples, summary=summary)]
+    if summary is None:
+        return run, []
+    kind, examples = "after" if identity.get("adapter") else "before", str(identity.get("examples", ""))
+    return run, [ConversationSource(number, kind, name, path, examples, summary=summary)]
