@@ -49,24 +49,24 @@ class Inputs:
         """A short hash of all of it; empty where there is nothing."""
         return digest(self.texts, 4) if self.texts else ""
 
-    def add(self, name: str, key: str, written: Written, hold: Callable[[Path], None]) -> None:
+    def add(
+        self, name: str, key: str, written: Written, hold: Callable[[Path], None], consequence: str
+    ) -> None:
         self.texts[name], self.settings[key] = written.text, name
         if written.reason:
             self.held[name] = hold
+            what = Path(name).stem
+            log.warning("%s: no text of it can be kept (%s): %s", what, written.reason, consequence)
 
     def add_verifier(self, judges: Judges) -> None:
         hold = partial(custom.register_in_process, functions=judges.functions, fields=judges.fields)
-        self.add("verifier.py", "data.verifiers", judges.file, hold)
-        if judges.file.reason:
-            limits = "it is called in this process, one reply at a time, without a limit of time or memory"
-            log.warning("verifier: no text of it can be kept (%s): %s", judges.file.reason, limits)
+        limits = "it is called in this process, one reply at a time, without a limit of time or memory"
+        self.add("verifier.py", "data.verifiers", judges.file, hold, limits)
 
     def add_method(self, method: Method) -> None:
-        written, names = method_file(method), {"METHODS": [method]}
-        self.add("method.py", "method", written, lambda file: register_in_memory_module(file, names))
-        if written.reason:
-            only = "only this Python process can resume the run"
-            log.warning("method: no text of it can be kept (%s): %s", written.reason, only)
+        hold = partial(register_in_memory_module, names={"METHODS": [method]})
+        only = "only this Python process can resume the run"
+        self.add("method.py", "method", method_file(method), hold, only)
 
     def add_examples(self, split: str, examples: list[Example]) -> None:
         self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)
@@ -139,8 +139,7 @@ def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Ite
             if begun:
                 same = "it cannot be told whether it is the one this run began with"
                 log.warning("%s: has no text that could be compared: %s", folder / name, same)
-        settings: dict[str, Any] = {key: str(folder / name) for key, name in inputs.settings.items()}
-        yield settings
+        yield {key: str(folder / name) for key, name in inputs.settings.items()}
     except BaseException:
         if processes.first and (begun or not any((out / name).exists() for name in BEGUN)):
             for path in new:
