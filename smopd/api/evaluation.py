@@ -6,14 +6,20 @@ from typing import Any
 
 from smopd.api.inputs import judged_examples, materialize_inputs, verifier_facts
 from smopd.api.objects import EVERY
-from smopd.api.training import TrainingCall, progress_callbacks, toml
+from smopd.api.training import TrainingCall, toml
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
+from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.finished import Evaluation
+from smopd.evaluation.session import check_evaluation, evaluate_into
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, file_digest
+from smopd.models import resolve_adapter
+from smopd.progress import track
+from smopd.rollout.choice import resolve_engine
 from smopd.runs.evaluations import BASE, evaluate_side, evaluation_folder, slug
+from smopd.tracking import quiet
 from smopd.verify import custom, load_verifiers, tasks
 
 
@@ -48,10 +54,6 @@ def evaluate(
     if examples is not None or verifier is not None:
         _add(call, config, config.data.eval if examples is None else examples, verifier)
 
-    from smopd.evaluation.evaluate import prepared_examples
-    from smopd.evaluation.session import check_evaluation, evaluate_into
-    from smopd.models import resolve_adapter
-    from smopd.rollout.choice import resolve_engine
     from smopd.training.processes import Processes
 
     wanted = config.model.adapter if base or not call.run else call.checkpoint or call.run
@@ -64,15 +66,15 @@ def evaluate(
             files["data.verifiers"] = [files["data.verifiers"]]
         config = resolve_engine(call.config(files))
         check_evaluation(config)
-        prepared, (track, _) = prepared_examples(config, "eval"), progress_callbacks(progress)
+        prepared, shown = prepared_examples(config, "eval"), track if progress else quiet
         if not call.run:
             label = adapter.name if adapter else "eval"
-            processes.on_first(lambda: evaluate_into(folder, config, prepared, label, adapter, track=track))
+            processes.on_first(lambda: evaluate_into(folder, config, prepared, label, adapter, track=shown))
             return Evaluation(folder)
         run, side = call.run, BASE if base or adapter is None else adapter.name
         asked = [f"{key}={toml(key, value)}" for key, value in {**call.settings, **files}.items()]
         how = (config, prepared, adapter, folder, asked)
-        processes.on_first(lambda: evaluate_side(run, side, *how, track=track))
+        processes.on_first(lambda: evaluate_side(run, side, *how, track=shown))
     return Evaluation(folder, side)
 
 

@@ -20,6 +20,7 @@ from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, jsonl, write_text
+from smopd.lazy import torch
 from smopd.methods import Method
 from smopd.plugins import register_in_memory_module
 from smopd.runs.layout import CONFIG
@@ -48,28 +49,24 @@ class Inputs:
         """A short hash of all of it; empty where there is nothing."""
         return digest(self.texts, 4) if self.texts else ""
 
-    def add(self, name: str, key: str, written: Written, hold: Callable[[Path], None]) -> None:
+    def add(
+        self, name: str, key: str, written: Written, hold: Callable[[Path], None], consequence: str
+    ) -> None:
         self.texts[name], self.settings[key] = written.text, name
         if written.reason:
             self.held[name] = hold
+            what = Path(name).stem
+            log.warning("%s: no text of it can be kept (%s): %s", what, written.reason, consequence)
 
     def add_verifier(self, judges: Judges) -> None:
         hold = partial(custom.register_in_process, functions=judges.functions, fields=judges.fields)
-        self.add("verifier.py", "data.verifiers", judges.file, hold)
-        if judges.file.reason:
-            limits = "it is called in this process, one reply at a time, without a limit of time or memory"
-            log.warning("verifier: no text of it can be kept (%s): %s", judges.file.reason, limits)
+        limits = "it is called in this process, one reply at a time, without a limit of time or memory"
+        self.add("verifier.py", "data.verifiers", judges.file, hold, limits)
 
     def add_method(self, method: Method) -> None:
-        written = method_file(method)
-        self.add(
-            "method.py", "method", written, partial(register_in_memory_module, names={"METHODS": [method]})
-        )
-        if written.reason:
-            log.warning(
-                "method: no text of it can be kept (%s): only this Python process can resume the run",
-                written.reason,
-            )
+        hold = partial(register_in_memory_module, names={"METHODS": [method]})
+        only = "only this Python process can resume the run"
+        self.add("method.py", "method", method_file(method), hold, only)
 
     def add_examples(self, split: str, examples: list[Example]) -> None:
         self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)
@@ -87,7 +84,7 @@ def judged_examples(
     names none, or `every` example, where no verifier is passed.
     """
     sources = {split: rereadable(part, split) for split, part in rows.items() if part is not None}
-    plain = any(plain_answers(part) or _had_plain_answers(part) for part in sources.values())
+    plain = any(map(_had_plain_answers, sources.values()))
     judges = judges_of(verifier, plain) if verifier is not None else None
     if judges is None and known and plain and len(known.fields) != 1:
         needs = f"the verifier of {known.name} was made for answers that are objects"
@@ -96,9 +93,19 @@ def judged_examples(
     fields = judges.fields if judges else known.fields if known else ()
     every = judges.every if judges else every
     field = fields[0] if fields else FIELD
-    with _register_temporarily(judges):
+    functions = judges.functions if judges else {}
+    for function_task in functions:  # they are not in a file yet, and who reads examples judges none
+        tasks.register(Task(function_task, fields, judge=_judge_nothing))
+    try:
         examples = {split: as_examples(part, split, task, field, every) for split, part in sources.items()}
+    finally:
+        for function_task in functions:
+            tasks.forget(function_task)
     return examples, judges
+
+
+def _judge_nothing(example: Any, reply: str) -> NoReturn:
+    raise AssertionError("a reply was judged while examples are read")
 
 
 def verifier_facts(file: Path) -> str:
@@ -109,25 +116,10 @@ def verifier_facts(file: Path) -> str:
 
 
 def _had_plain_answers(part: Any) -> bool:
-    """Whether examples that a folder keeps had plain answers when they were passed."""
-    return isinstance(part, str | Path) and PLAIN in verifier_facts(Path(part).parent / "verifier.py")
-
-
-@contextmanager
-def _register_temporarily(judges: Judges | None) -> Iterator[None]:
-    """The tasks of functions that are not in a file yet, for the reader of examples, which judges none."""
-    functions, fields = (judges.functions, judges.fields) if judges else ({}, ())
-    for name in functions:
-        tasks.register(Task(name, fields, judge=_judge_nothing))
-    try:
-        yield
-    finally:
-        for name in functions:
-            tasks.forget(name)
-
-
-def _judge_nothing(example: Any, reply: str) -> NoReturn:
-    raise AssertionError("a reply was judged while examples are read")
+    """Whether answers were plain when they were passed; of a file of ours its verifier's says it."""
+    if isinstance(part, str | Path):
+        return PLAIN in verifier_facts(Path(part).parent / "verifier.py")
+    return plain_answers(part)
 
 
 @contextmanager
@@ -147,8 +139,7 @@ def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Ite
             if begun:
                 same = "it cannot be told whether it is the one this run began with"
                 log.warning("%s: has no text that could be compared: %s", folder / name, same)
-        settings: dict[str, Any] = {key: str(folder / name) for key, name in inputs.settings.items()}
-        yield settings
+        yield {key: str(folder / name) for key, name in inputs.settings.items()}
     except BaseException:
         if processes.first and (begun or not any((out / name).exists() for name in BEGUN)):
             for path in new:
@@ -183,8 +174,6 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
 
 
 def weights_hash(model: Any) -> str:
-    import torch
-
     hasher = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ class Judges:
     functions: dict[str, Function]  # by task, as they are called: with the example's answer object
     fields: tuple[str, ...]
     every: bool  # one function without a task of its own, which judges every example
-    file: Written = field(default_factory=lambda: Written(""))
+    file: Written
 
     @property
     def task(self) -> str:
@@ -181,10 +181,11 @@ class Source:
                 raise NoSourceError(f"two different things are named {name}")
             return
         self._values[name] = value
+        alias = "" if getattr(value, "__name__", name) == name else f" as {name}"
         if isinstance(value, ModuleType):
-            self._imports.append(_import_module(value, name))
+            self._imports.append(_import_module(value, alias))
         elif home := _importable_from(value):
-            self._imports.append(f"from {home} import {value.__name__}" + _format_alias(value, name))
+            self._imports.append(f"from {home} import {value.__name__}{alias}")
         elif isinstance(value, FunctionType | type) and value.__name__ == name:
             self._definitions.append(self._definition(name, value))
         else:
@@ -224,17 +225,13 @@ def _is_installed(module: ModuleType) -> bool:
     return any(Path(file).resolve().is_relative_to(root) for root in _INSTALLED)
 
 
-def _import_module(module: ModuleType, name: str) -> str:
+def _import_module(module: ModuleType, alias: str) -> str:
     if module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
         raise NoSourceError(f"the module {module.__name__} cannot be imported elsewhere")
-    file, text = getattr(module, "__file__", None), f"import {module.__name__}" + _format_alias(module, name)
+    file, text = getattr(module, "__file__", None), f"import {module.__name__}{alias}"
     if _is_installed(module) or not file:
         return text
     return f"{text}  # your own module; its text had the hash {file_text_digest(Path(file))}"
-
-
-def _format_alias(value: Any, name: str) -> str:
-    return "" if value.__name__ == name else f" as {name}"
 
 
 def _importable_from(value: Any) -> str:

@@ -6,19 +6,24 @@ by its own name in `overrides`. There is no field that is taken and passed over.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.training import TrainingCall, run_training
 from smopd.config_io import flatten
 from smopd.data.columns import rereadable
+from smopd.devices import default_device
 from smopd.errors import UserError
+from smopd.files import write_text
 from smopd.machine import process_count
 from smopd.methods import Method
+from smopd.models import load_renderer
 from smopd.runs.layout import is_run
+from smopd.runs.model_card import model_card
 from smopd.runs.run import Run
 from smopd.trainer_names import MAPPING, explain_name
 
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
     from transformers import TrainingArguments
 
+T = TypeVar("T")
+FIELDS = {setting: name for name, setting in MAPPING.items()}
 # Fields of MAPPING that transformers' TrainingArguments have too.
 SHARED = ("max_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta1",
           "adam_beta2", "adam_epsilon", "max_grad_norm", "seed", "per_device_train_batch_size",
@@ -85,15 +92,13 @@ class SMOPDConfig:
         if size is not None or times is not None:
             settings["train.rollouts"] = (size or 1) * (times or 1) * process_count()
         if clash := sorted(set(settings) & set(self.overrides)):
-            name = _field_of(clash[0]) or "per_device_train_batch_size"
+            name = FIELDS.get(clash[0], "per_device_train_batch_size")
             raise UserError(f"overrides: {clash[0]} is set by {name} too; give one of them")
         return settings | dict(self.overrides)
 
     def for_callbacks(self, output_dir: str, config: Any) -> "TrainingArguments":
         """The same as transformers' TrainingArguments, which callbacks expect."""
         from transformers import TrainingArguments
-
-        from smopd.devices import default_device
 
         train, values = config.train, flatten(config.model_dump())
         return TrainingArguments(
@@ -112,14 +117,9 @@ class SMOPDConfig:
         )
 
 
-def _field_of(key: str) -> str | None:
-    return next((name for name, setting in MAPPING.items() if setting == key), None)
-
-
 def _as_field(key: str, value: Any) -> str:
     """A setting as `SMOPDConfig` takes it."""
-    name = _field_of(key)
-    return f"{name}={value!r}" if name else f"overrides={{{key!r}: {value!r}}}"
+    return f"{FIELDS[key]}={value!r}" if key in FIELDS else f"overrides={{{key!r}: {value!r}}}"
 
 
 class SMOPDTrainer:
@@ -217,65 +217,49 @@ class SMOPDTrainer:
 
     def save_model(self, output_dir: str | Path | None = None) -> Path:
         """Write the trained adapter, in PEFT's format, with tokenizer and model card."""
-        from smopd.training.processes import Processes
-
-        run = self._require_run("save_model")
-        return Processes().on_first(lambda: _save(run, Path(output_dir or run.path)))
+        return self._on_first("save_model", lambda run: _save(run, Path(output_dir or run.path)))
 
     def push_to_hub(
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
     ) -> str:
         """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
+        name = repo_id or self.args.hub_model_id
+        return self._on_first("push_to_hub", lambda run: _push(run, name or run.path.name, private, token))
+
+    def _on_first(self, verb: str, work: Callable[[Run], T]) -> T:
         from smopd.training.processes import Processes
 
-        run = self._require_run("push_to_hub")
-        name = repo_id or self.args.hub_model_id or run.path.name
-        return Processes().on_first(lambda: _push(run, name, private, token))
-
-    def _require_run(self, verb: str) -> Run:
-        if self.run is None:
-            advice = "call train() first; it also resumes a run"
-            raise UserError(f"{verb}: nothing is trained yet; {advice}")
-        return self.run
+        if (run := self.run) is None:
+            raise UserError(f"{verb}: nothing is trained yet; call train() first; it also resumes a run")
+        return Processes().on_first(lambda: work(run))
 
     def _call(self) -> TrainingCall:
         settings = {**self.args.settings(), **self._lora}
         named = isinstance(self._model, str | Path)
-        if named and self.processing_class is not None:
-            self._check_tokenizer(TrainingCall(self._model, None, None, settings, None))
+        if named and (passed := self.processing_class) is not None:  # the run would not keep another one
+            call = TrainingCall(self._model, None, None, settings, None)
+            ours = load_renderer(call.config(trial=True)).tokenizer
+            if ours.chat_template != passed.chat_template or ours.get_vocab() != passed.get_vocab():
+                advice = "load the model too and pass both, so that the run keeps them"
+                raise UserError(f"processing_class: is not the tokenizer of {self._model}; {advice}")
         tokenizer = None if named else self.processing_class
         return TrainingCall(self._model, self.args.method, tokenizer, settings, self.args.output_dir)
 
-    def _check_tokenizer(self, call: TrainingCall) -> None:
-        """A model that is named comes with its tokenizer; another one would not be kept with the run."""
-        from smopd.models import load_renderer
-
-        ours, passed = load_renderer(call.config(trial=True)).tokenizer, self.processing_class
-        if ours.chat_template != passed.chat_template or ours.get_vocab() != passed.get_vocab():
-            advice = "load the model too and pass both, so that the run keeps them"
-            raise UserError(f"processing_class: is not the tokenizer of {self._model}; {advice}")
-
 
 def _save(run: Run, out: Path) -> Path:
-    from smopd.models import load_renderer
-    from smopd.runs.model_card import model_card
-
     adapter, config = run.adapter, run.config
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             shutil.copyfile(adapter / name, out / name)
         load_renderer(config).tokenizer.save_pretrained(out)
-        card = model_card(run.path.name, config, adapter, run.path, dtype="")
-        (out / "README.md").write_text(card, encoding="utf-8")
+        write_text(out / "README.md", model_card(run.path.name, config, adapter, run.path, dtype=""))
     except OSError as error:
         raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
     return out
 
 
 def _push(run: Run, name: str, private: bool, token: str | None) -> str:
-    from tempfile import TemporaryDirectory
-
     from huggingface_hub import HfApi
 
     with TemporaryDirectory(prefix="smopd-") as folder:

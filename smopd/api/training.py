@@ -11,9 +11,11 @@ from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest
 from smopd.methods import Method
+from smopd.progress import track, training_note
 from smopd.runs.evaluations import slug
 from smopd.runs.run import Run
-from smopd.runs.target import identify
+from smopd.runs.target import Named, identify
+from smopd.tracking import quiet
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
 from smopd.verify import custom, load_verifiers
@@ -60,32 +62,27 @@ class TrainingCall:
         self, model: Any, method: str | Method | None, tokenizer: Any, settings: dict[str, Any],
         out: str | Path | None,
     ) -> None:  # fmt: skip
-        self.method, self.settings, self.out = method, settings, out
+        self.method, self.out, self.inputs = method, out, Inputs()
         self.recipe: str | Path | None = None
-        self.run: Path | None = None
-        self.checkpoint: Path | None = None
-        self.inputs = Inputs()
-        if isinstance(model, Run | str | Path):
-            self._find(model.path if isinstance(model, Run) else model, tokenizer)
+        named, path = Named(), model.path if isinstance(model, Run) else model
+        if isinstance(path, str | Path):
+            if tokenizer is not None:
+                advice = "leave it away, or pass the model"
+                raise UserError(f"tokenizer: a model that is named has its own; {advice}")
+            self.name, named = str(path), identify(path)
+            if named.recipe or not _names_model(self.name):
+                self.recipe = named.recipe or path  # or a complaint that names the recipes
+            else:
+                settings = {"engine.kind": "auto", "model.path": self.name} | settings
         else:
-            self.settings = {"engine.kind": "auto"} | model_settings(model, tokenizer) | settings
+            settings = {"engine.kind": "auto"} | model_settings(model, tokenizer) | settings
             self.inputs.add_model(model, tokenizer)
             self.name = str(getattr(model, "name_or_path", "")) or type(model).__name__
+        self.settings, self.run, self.checkpoint = settings, named.run, named.checkpoint
         if self.run and out is not None and Path(out) != self.run:
             raise UserError(f"out: {self.run} is a run, which resumes in its own folder; drop out=")
         if isinstance(method, Method):
             self.inputs.add_method(method)
-
-    def _find(self, model: str | Path, tokenizer: Any) -> None:
-        self.name, path = str(model), Path(model).expanduser()
-        if tokenizer is not None:
-            raise UserError("tokenizer: a model that is named has its own; leave it away, or pass the model")
-        named = identify(model)
-        self.run, self.checkpoint = named.run, named.checkpoint
-        if named.recipe or path.suffix == ".toml" or not _names_model(self.name, path):
-            self.recipe = named.recipe or model  # or a complaint that names the recipes
-        else:
-            self.settings = {"engine.kind": "auto", "model.path": self.name} | self.settings
 
     def config(self, placed: Mapping[str, Any] = {}, trial: bool = False) -> Config:
         """The settings, with those of the files that are `placed`; a `trial` goes without a method object."""
@@ -132,7 +129,6 @@ def run_training(
     from smopd.training.processes import Processes
     from smopd.training.runs import train_run
 
-    track, note = progress_callbacks(progress)
     processes = Processes()
     out = processes.broadcast(call.folder(base))
     with materialize_inputs(out, call.inputs, processes) as settings:
@@ -142,7 +138,8 @@ def run_training(
         config = call.config(settings)
         folder = RunFolder(out, config)
         try:
-            train_run(config, folder, track, note, hooks)
+            shown = (track, training_note) if progress else (quiet, lambda row: "")
+            train_run(config, folder, *shown, hooks)
         except Stopped as stopped:
             saved = f"everything is saved in {out}, and the same call resumes it"
             raise KeyboardInterrupt(f"stopped after step {stopped.step}; {saved}") from None
@@ -162,20 +159,11 @@ def toml(key: str, value: Any) -> str:
         raise UserError(f"{key}: expected {kinds}, found {type(value).__name__}") from None
 
 
-def _names_model(name: str, path: Path) -> bool:
+def _names_model(name: str) -> bool:
+    path = Path(name).expanduser()
     here = (path / "config.json").is_file() or path.suffix == ".gguf"
-    return here or (not path.exists() and name.count("/") == 1 and not name.startswith((".", "~", "/")))
-
-
-def progress_callbacks(progress: bool) -> tuple[Any, Any]:
-    """What shows progress, and what describes a step there."""
-    if progress:
-        from smopd.progress import track, training_note
-
-        return track, training_note
-    from smopd.tracking import quiet
-
-    return quiet, lambda row: ""
+    on_hub = not path.exists() and name.count("/") == 1 and not name.startswith((".", "~", "/"))
+    return (here or on_hub) and path.suffix != ".toml"
 
 
 class _OnStep(Hooks):

@@ -3,21 +3,28 @@
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from smopd import progress
 from smopd.cli import options
 from smopd.cli.options import Arg, Json, Opt, Set, Unsandboxed, permit
+from smopd.data import Example
 from smopd.errors import EngineLost, UserError
+from smopd.evaluation.evaluate import prepared_examples
+from smopd.models import resolve_adapter
 from smopd.printing import console, emit, say
+from smopd.rollout.assembly import Player, base_and_trained, evaluation_driver
+from smopd.rollout.engine import Stop
+from smopd.rollout.talk import Replies, Talk
 from smopd.runs.target import Target, resolve_target
-
-if TYPE_CHECKING:
-    from smopd.data import Example
-    from smopd.rollout.driver import Turn
-    from smopd.rollout.talk import Talk
+from smopd.settings import AUTO
+from smopd.verify import verify
+from smopd.verify.verdict import describe_verdict
+from smopd.viewer.terminal import said, side_by_side
 
 COLUMNS = 100  # from here on two replies stand beside each other
 _task_help = "Play this task of the data, shard by shard, and judge the last reply."
@@ -125,16 +132,11 @@ class _Screen:
 
     def user(self, name: str, text: str) -> None:
         """What is told to the models, where nobody typed it here."""
-        from smopd.viewer.terminal import said
-
         self.console.print()
         self.console.print(said(name, text, style="cyan"))
 
-    def replies(self, replies: "dict[str, Turn]", label: str = "") -> None:
+    def replies(self, replies: Replies, label: str = "") -> None:
         """What they say, side by side where there is room."""
-        from smopd.rollout.engine import Stop
-        from smopd.viewer.terminal import said, side_by_side
-
         cells = []
         for name, turn in replies.items():
             cut = " (cut by the token limit)" if turn.stop == Stop.LENGTH else ""
@@ -143,20 +145,13 @@ class _Screen:
 
     def waiting(self, name: str) -> AbstractContextManager[object]:
         """A sign of life while a model writes."""
-        from smopd.progress import console as progress
-        from smopd.progress import track
-
-        return track(f"{name} is writing") if progress.is_terminal else nullcontext()
+        return progress.track(f"{name} is writing") if progress.console.is_terminal else nullcontext()
 
 
-def _example(resolved: Target, task: str | None, system: str) -> "Example":
+def _example(resolved: Target, task: str | None, system: str) -> Example:
     """The task that is played, or an empty one with a system prompt."""
-    from smopd.data import Example
-
     if task is None:
         return Example("chat", "", system, (), "", {})
-    from smopd.evaluation.evaluate import prepared_examples
-
     examples = {e.id: e for e in prepared_examples(resolved.config, "eval")}
     if task not in examples:
         near = get_close_matches(task, examples, 1)
@@ -167,15 +162,9 @@ def _example(resolved: Target, task: str | None, system: str) -> "Example":
 
 
 def _open(
-    stack: ExitStack, resolved: Target, no_base: bool, example: "Example", screen: _Screen
-) -> "tuple[Talk, dict[str, Any]]":
+    stack: ExitStack, resolved: Target, no_base: bool, example: Example, screen: _Screen
+) -> tuple[Talk, dict[str, Any]]:
     """The models, ready to answer, and what they are."""
-    from smopd.models import resolve_adapter
-    from smopd.progress import track
-    from smopd.rollout.assembly import Player, base_and_trained, evaluation_driver
-    from smopd.rollout.talk import Talk
-    from smopd.settings import AUTO
-
     config = resolved.config
     if config.engine.kind == AUTO:  # one conversation gains nothing from vLLM, and hf shares the weights
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
@@ -183,16 +172,16 @@ def _open(
     players: dict[str, Player]
     if resolved.run and chosen and not no_base:
         before = resolve_adapter(start) if start else None
-        players = stack.enter_context(base_and_trained(config, chosen, before, track))
+        players = stack.enter_context(base_and_trained(config, chosen, before, progress.track))
     else:
         name = "trained" if resolved.run else "model"
-        players = {name: stack.enter_context(evaluation_driver(config, chosen, track))}
+        players = {name: stack.enter_context(evaluation_driver(config, chosen, progress.track))}
     seed = ("eval" if example.shards else "chat", config.seed)
     facts = {"model": config.engine.model or config.model.path, "adapter": str(chosen) if chosen else None}
     return Talk(players, example, seed, screen.waiting), facts
 
 
-def _play(talk: "Talk", screen: _Screen) -> None:
+def _play(talk: Talk, screen: _Screen) -> None:
     """Tell the task shard by shard, and judge the last replies."""
     shards = talk.example.shards
     if talk.example.system:
@@ -201,10 +190,6 @@ def _play(talk: "Talk", screen: _Screen) -> None:
         number, shard = len(talk.told) + 1, talk.untold[0]
         screen.user(f"user, {number} of {len(shards)}", shard)
         screen.replies(talk.say(shard, number == len(shards)))
-    from dataclasses import asdict
-
-    from smopd.verify.verdict import describe_verdict
-    from smopd.verify.verifiers import verify
     from smopd.viewer.pages.conversations import answer_text
 
     right = answer_text(talk.example.task, talk.example.answer)
@@ -215,7 +200,7 @@ def _play(talk: "Talk", screen: _Screen) -> None:
         screen.console.print(f"{name}: {', '.join(filter(None, parts))}, expected {right}")
 
 
-def _converse(talk: "Talk", screen: _Screen) -> None:
+def _converse(talk: Talk, screen: _Screen) -> None:
     if screen.typed:
         say("Write a message; /help lists the commands, Ctrl-D ends.", err=True)
     for line in screen.lines():
@@ -229,7 +214,7 @@ def _converse(talk: "Talk", screen: _Screen) -> None:
             screen.replies(talk.say(line))
 
 
-def _command(word: str, talk: "Talk", screen: _Screen) -> bool:
+def _command(word: str, talk: Talk, screen: _Screen) -> bool:
     """Do what a command says; False ends the conversation."""
     if word == "/quit":
         return False
@@ -268,16 +253,15 @@ def _stoppable(screen: _Screen) -> Iterator[None]:
         say(f"error: {error}", "(that message is not in the history)", err=True)
 
 
-def _replies(replies: "dict[str, Turn]") -> dict[str, Any]:
+def _replies(replies: Replies) -> dict[str, Any]:
     return {
         name: {"text": turn.text, "stop": str(turn.stop), "tokens": len(turn.reply) or turn.tokens}
         for name, turn in replies.items()
     }
 
 
-def _turns(talk: "Talk") -> list[dict[str, Any]]:
-    rows = []
-    for number, text in enumerate(talk.told):
-        turns = {name: side.turns[number] for name, side in talk.sides.items()}
-        rows.append({"user": text, "replies": _replies(turns)})
-    return rows
+def _turns(talk: Talk) -> list[dict[str, Any]]:
+    return [
+        {"user": text, "replies": _replies({name: side.turns[number] for name, side in talk.sides.items()})}
+        for number, text in enumerate(talk.told)
+    ]

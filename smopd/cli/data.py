@@ -8,10 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from smopd.cli.options import Arg, Json, Opt, stoppable
+from smopd.data import load_examples, save_examples, stats
+from smopd.data.pocket_world import generate
+from smopd.data.sharding import by_rule
 from smopd.errors import UserError
-from smopd.files import require_writable
+from smopd.files import require_writable, write_jsonl, write_text
 from smopd.formatting import one_line
 from smopd.printing import emit, say, show
+from smopd.progress import track
+from smopd.rollout.openai import ChatEndpoint
+from smopd.settings import EngineSettings
+from smopd.tables import Row, Table
+from smopd.verify import load_verifiers, tasks
 
 data_app = typer.Typer(no_args_is_help=True, help="Make and check data sets.")
 DataSet = Annotated[str, Arg(help="smopd JSONL, LiC's JSON, hf:OWNER/NAME or pocket:train.")]
@@ -25,7 +33,6 @@ Tries = Annotated[int, Opt(min=1, help="llm: attempts per request; each retry in
 Fallback = Annotated[str, Opt(help="llm: what happens to a request after the last attempt: rule or drop.")]
 Cache = Annotated[Path | None, Opt(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
 Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to exclude. May be repeated.")]
-Total = Annotated[int, Opt(min=0, help="Number of examples, evenly over the domains; 0 = all.")]
 AnswerField = Annotated[str, Opt(help="Answer field: a number, '... #### n', any text, or an object.")]
 _PROMPT = "System prompt; default the row's field 'system', else the task's own."
 DOMAINS = "math,actions,database,code"
@@ -45,9 +52,6 @@ def data_pocket(
 
     Example: smopd data pocket train.jsonl --count 500
     """
-    from smopd.data import save_examples
-    from smopd.data.pocket_world import generate
-
     if split not in ("train", "eval"):
         raise UserError(f"--split: expected train or eval, found {split!r}")
     _new(out)
@@ -61,7 +65,7 @@ def data_build(
     out: Annotated[Path, Arg(help="JSONL file to write; its data card goes beside it.")],
     eval_: Evals = None,
     domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,
-    total: Total = 12165,
+    total: Annotated[int, Opt(min=0, help="Number of examples, evenly over the domains; 0 = all.")] = 12165,
     seed: Annotated[int, Opt(help="Seed for the choice and order of examples.")] = 0,
     workers: Annotated[int, Opt(min=1, help="Reference programs to run in parallel.")] = 2,
     sharder: Kind = "rule",
@@ -81,7 +85,6 @@ def data_build(
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
     """
     from smopd.data.training_set import BuildPlan, build, write
-    from smopd.progress import track
 
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
     chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
@@ -113,8 +116,6 @@ def data_check(
     Example: smopd data check train.jsonl --against lic_math.json
     """
     from smopd.data.check import check_file
-    from smopd.progress import track
-    from smopd.verify import load_verifiers
 
     load_verifiers(verifiers or ())
     report = check_file(path, against, track)
@@ -142,24 +143,18 @@ def data_stats(
 
     Example: smopd data stats train.jsonl --plot shards.svg
     """
-    from smopd.data import load_examples
-    from smopd.data.stats import describe, tables
-    from smopd.data.stats import plot as draw
-    from smopd.files import write_text
-    from smopd.verify import load_verifiers
-
     if plot is not None:
         if plot.suffix not in (".svg", ".html"):
             raise UserError(f"--plot: expected a name that ends in .svg or .html, found {plot}")
         _new(plot)
     load_verifiers(verifiers or ())
-    facts = describe(load_examples(path))
+    facts = stats.describe(load_examples(path))
     if plot is not None:
-        write_text(plot, draw(facts, Path(path).name, plot.suffix == ".html"))
+        write_text(plot, stats.plot(facts, Path(path).name, plot.suffix == ".html"))
     if as_json:
         emit({"file": path, **facts, **({"plot": str(plot)} if plot else {})})
         return
-    show(*tables(facts))
+    show(*stats.tables(facts))
     if plot:
         say(f"Chart: {plot}")
 
@@ -189,10 +184,7 @@ def data_shard(
 
     Example: smopd data shard questions.jsonl train.jsonl --task math
     """
-    from smopd.data.sharding import by_rule
     from smopd.data.training_set.pairs import read_pairs, shard_pairs
-    from smopd.files import write_jsonl
-    from smopd.verify import load_verifiers, tasks
 
     _new(out)
     load_verifiers(verifiers or ())
@@ -233,17 +225,12 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
     if not engine["servers"][0]:
         raise UserError("--sharder llm needs the endpoint's base URL: --url http://localhost:8000")
     from smopd.data.llm_sharding import LlmSharder
-    from smopd.progress import track
-    from smopd.rollout.openai import ChatEndpoint
-    from smopd.settings import EngineSettings
 
     options["cache"] = options["cache"] or out.with_name(f"{out.name}.shards.jsonl")
     return LlmSharder(ChatEndpoint(EngineSettings(kind="openai", **engine)), **options, track=track)
 
 
 def _print_card(card: dict[str, Any]) -> None:
-    from smopd.tables import Row, Table
-
     heads = ("domain", "source", "read", "overlap", "rejected", "valid", "in the set")
     rows, lines = [], []
     for domain, facts in card["domains"].items():

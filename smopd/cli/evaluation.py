@@ -8,12 +8,23 @@ import typer
 from smopd.cli import options
 from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Texts, Unsandboxed, permit, stoppable, verb_with
 from smopd.errors import UserError
+from smopd.evaluation.evaluate import prepared_examples
+from smopd.evaluation.inspect_log import write_inspect_log
+from smopd.evaluation.metrics import compare_evaluations
+from smopd.evaluation.session import check_evaluation, evaluate_into, identity
+from smopd.evaluation.store import EvaluationFolder
+from smopd.files import digest
+from smopd.models import resolve_adapter
 from smopd.printing import emit, say, show
+from smopd.progress import track
+from smopd.rollout.choice import resolve_engine
+from smopd.runs.evaluations import BASE, evaluate_side, evaluations_to_compare, slug
+from smopd.runs.layout import EVAL
 from smopd.runs.target import Target, resolve_target
+from smopd.viewer.terminal import before_and_after, comparison_table, summary_table
 
 TITLE = "Evaluate a model, with intervals; compare two evaluations."
 eval_app = typer.Typer(cls=verb_with("compare", "inspect"), add_completion=False, help=TITLE)
-_base_help = "For a run: do not evaluate its base model."
 _views_help = "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher."
 _runs_help = "Play everything N times; needs --set eval.temperature=1.0."
 _user_help = "simulated: base URL of the model that plays the user. May be repeated."
@@ -29,7 +40,7 @@ def evaluate(
     url: options.Url = None,
     served_model: options.Served = None,
     adapter: options.Adapter = None,
-    no_base: Annotated[bool, Opt("--no-base", help=_base_help)] = False,
+    no_base: Annotated[bool, Opt("--no-base", help="For a run: do not evaluate its base model.")] = False,
     data: options.Data = None,
     views: Annotated[str | None, Opt(help=_views_help)] = None,
     limit: Annotated[int | None, Opt(min=1, help="Only the first N examples.")] = None,
@@ -74,14 +85,13 @@ def evaluate(
         raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
     permit(allow_unsandboxed)
     chosen, before, (folder, summary, _) = _play(target, resolved, no_base, out)
-    changes = _changes(before[0], folder) if before else {}
+    compared = compare_evaluations(before[0], folder)["views"] if before else {}
+    changes = {view: both["change"] for view, both in compared.items()}
     if as_json:
         model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
         more = {"base": {"folder": str(before[0]), **before[1]}, "change": changes} if before else {}
         emit({**model, "data": config.data.eval, "folder": str(folder), **summary, **more})
         return
-    from smopd.viewer.terminal import before_and_after, summary_table
-
     show(summary_table(summary))
     if before:
         show(before_and_after(before[1], summary, changes))
@@ -93,16 +103,6 @@ def _play(
     target: str, resolved: Target, no_base: bool, out: Path | None
 ) -> tuple[Path | None, Played | None, Played]:
     """The adapter that is evaluated, the evaluation of the run's base, if it is wanted, and its own."""
-    from smopd.evaluation.evaluate import prepared_examples
-    from smopd.evaluation.session import check_evaluation, evaluate_into, identity
-    from smopd.evaluation.store import EvaluationFolder
-    from smopd.files import digest
-    from smopd.models import resolve_adapter
-    from smopd.progress import track
-    from smopd.rollout.choice import resolve_engine
-    from smopd.runs.evaluations import BASE, evaluate_side, slug
-    from smopd.runs.layout import EVAL
-
     config, run, settings = resolved.config, resolved.run, resolved.settings
     check_evaluation(config)
     chosen = resolved.find_adapter()
@@ -142,14 +142,6 @@ def _say_where(what: str, played: Played) -> None:
     say(f"{what}{'was finished before' if finished else 'saved'}: {folder}", err=True)
 
 
-def _changes(before: Path, after: Path) -> dict[str, Any]:
-    """The paired change of each view from the base to what was trained."""
-    from smopd.evaluation.metrics import compare_evaluations
-
-    views = compare_evaluations(before, after)["views"]
-    return {view: compared["change"] for view, compared in views.items()}
-
-
 @eval_app.command()
 def compare(
     a: Annotated[Path, Arg(help="Before: folder of a finished evaluation, or of a run.")],
@@ -166,10 +158,6 @@ def compare(
       smopd eval compare runs/quickstart/eval/base runs/quickstart/eval/trained
       smopd eval compare runs/entropy runs/combined
     """
-    from smopd.evaluation.metrics import compare_evaluations
-    from smopd.runs.evaluations import evaluations_to_compare
-    from smopd.viewer.terminal import comparison_table
-
     result = compare_evaluations(*evaluations_to_compare(a, b))
     for warning in result["warnings"]:
         say(f"warning: {warning}", err=True)
@@ -186,7 +174,5 @@ def inspect(
 
     Example: smopd eval inspect runs/quickstart/eval/trained logs/trained.eval
     """
-    from smopd.evaluation.inspect_log import write_inspect_log
-
     log = write_inspect_log(evaluation, out)
     emit({"evaluation": str(evaluation), "log": str(log)}) if as_json else say(f"written: {log}")

@@ -6,18 +6,18 @@ from typing import Annotated
 import typer
 
 from smopd.cli.options import Arg, Json, Opt, Set, finite
+from smopd.config import load_config
+from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.printing import emit, say, show
+from smopd.progress import delayed_status, track
 
 Speed = Opt("--speed", help="Measure the speed of every part of a training step on this machine.")
 Size = Opt(help="With --speed: tiny, small or full; default: full on a GPU, else tiny.")
 Reps = Opt(min=1, help="With --speed: repetitions after a warm-up call; default: 5.")
-Dtype = Opt(help="With --speed: float32 or bfloat16; default: bfloat16 on a GPU.")
-Only = Opt(help="With --speed: only these parts, separated by commas.")
 Out = Opt(help="With --speed: JSON file to write; default: bench-gpu.json.")
 Recipes = Arg(metavar="RECIPE...", help="Shipped recipes or TOML files; several give a table.")
 GpuName = Opt(help="h100, h200, a100-80, rtx-pro-6000, rtx4090, ... (a wrong name lists all).")
-Gpus = Opt(min=1, max=100_000, help="Number of GPUs that train, one process each.")
 ModelConfig = Opt(help="A transformers config.json, or its folder, instead of model.path's.")
 _mfu_help = "Fraction of the published compute rate that prefill and scoring reach."
 _middle_help = "Mean tokens of a middle reply; default 75% of rollout.middle_tokens."
@@ -29,8 +29,8 @@ def doctor(
     speed: Annotated[bool, Speed] = False,
     size: Annotated[str, Size] = "",
     reps: Annotated[int | None, Reps] = None,
-    dtype: Annotated[str, Dtype] = "",
-    only: Annotated[str, Only] = "",
+    dtype: Annotated[str, Opt(help="With --speed: float32 or bfloat16; default: bfloat16 on a GPU.")] = "",
+    only: Annotated[str, Opt(help="With --speed: only these parts, separated by commas.")] = "",
     out: Annotated[Path | None, Out] = None,
     as_json: Json = False,
 ) -> None:
@@ -45,8 +45,6 @@ def doctor(
 
     Example: smopd doctor --speed --size small --only head,precision
     """
-    from smopd.progress import track
-
     if speed:
         from smopd.doctor.speed import markdown, report
 
@@ -61,7 +59,6 @@ def doctor(
     options = {"--size": size, "--reps": reps, "--dtype": dtype, "--only": only, "--out": out}
     if speed_options := [name for name, value in options.items() if value]:
         raise UserError(f"{speed_options[0]}: works with --speed only; add --speed")
-    from smopd.devices import default_device
     from smopd.doctor.facts import collect
     from smopd.doctor.report import text, to_json
     from smopd.doctor.selftest import self_test
@@ -84,7 +81,7 @@ def bench() -> None:
 def plan(
     recipes: Annotated[list[str], Recipes],
     gpu: Annotated[str, GpuName] = "h100",
-    gpus: Annotated[int, Gpus] = 1,
+    gpus: Annotated[int, Opt(min=1, max=100_000, help="Number of GPUs that train, one process each.")] = 1,
     model_config: Annotated[Path | None, ModelConfig] = None,
     mfu: Annotated[float | None, Opt(callback=finite, min=0.01, max=1, help=_mfu_help)] = None,
     middle: Annotated[float | None, Opt(callback=finite, min=1, help=_middle_help)] = None,
@@ -102,11 +99,9 @@ def plan(
       smopd plan qwen3-1.7b qwen3-4b qwen3-8b --gpu rtx-pro-6000 --set engine.kind=vllm
       smopd plan qwen3-8b --model-config my-model/config.json --json
     """
-    from smopd.config import load_config
     from smopd.planning.plan import MFU, make_plan
     from smopd.planning.report import markdown, table, text, to_json
     from smopd.planning.shapes import find_gpu, find_shape, read_shape
-    from smopd.progress import delayed_status
 
     device = find_gpu(gpu)
     plans, sources = [], []

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,24 +17,18 @@ from smopd.cli.evaluation import eval_app
 from smopd.cli.machine import bench, doctor, plan
 from smopd.cli.methods import methods_app
 from smopd.cli.models import base_app, export
-from smopd.cli.options import (
-    GOES_ON,
-    Arg,
-    Json,
-    Opt,
-    Set,
-    Unsandboxed,
-    hide_types_of_flags,
-    permit,
-    stoppable,
-)
+from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Unsandboxed, permit, stoppable
 from smopd.cli.study import study_app
 from smopd.cli.view import report, view, watch
+from smopd.config import Config, load_config, plan_of, to_toml
+from smopd.config_io import flatten
 from smopd.errors import UserError
 from smopd.printing import console, emit, guard_logs, say, show, silent
-
-if TYPE_CHECKING:
-    from smopd.config import Config
+from smopd.progress import not_judged, track, training_note
+from smopd.rollout.choice import engine_line
+from smopd.runs.layout import CONFIG, is_run
+from smopd.verify import load_verifiers
+from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
 NEXT = """A real model, on a GPU, with your own files (see docs/data.md for their form):
   smopd train qwen3-1.7b --set data.train=train.jsonl --out runs/qwen3
@@ -42,7 +36,6 @@ NEXT = """A real model, on a GPU, with your own files (see docs/data.md for thei
 TITLE = "Train chat models that don't get lost in conversation."
 app = typer.Typer(help=TITLE, no_args_is_help=True, add_completion=False, rich_markup_mode="rich",
                   pretty_exceptions_enable=False)  # fmt: skip
-hide_types_of_flags()
 app.add_typer(base_app, name="base")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
@@ -55,9 +48,8 @@ for verb in (chat, doctor, export, plan, view, watch):
 
 _method_help = "baseline, entropy, outcome or combined (see: smopd methods)."
 _recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit), a TOML file, or a run to resume."
-_dry_run_help = "Check and print the resolved settings; train nothing."
 MethodOption = Annotated[str | None, Opt("--method", help=_method_help)]
-DryRun = Annotated[bool, Opt("--dry-run", help=_dry_run_help)]
+DryRun = Annotated[bool, Opt("--dry-run", help="Check and print the resolved settings; train nothing.")]
 World = Literal["pocket", "everyday"]
 WORLDS: dict[World, tuple[str, str]] = {
     "pocket": ("pocket", "runs/quickstart"), "everyday": ("smollm2", "runs/real")
@@ -108,23 +100,13 @@ def _options(version: Annotated[bool, Version] = False) -> None:
     pass
 
 
-def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> "Config":
-    from smopd.config import load_config
-
+def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> Config:
+    """The settings; of a dry run the verb ends here, with them checked and printed."""
     config = load_config(recipe, overrides or [], method)
-    if dry_run:
-        _dry_run(config)
-        raise typer.Exit
-    return config
-
-
-def _dry_run(config: "Config") -> None:
-    from smopd.config import plan_of, to_toml
-    from smopd.config_io import flatten
+    if not dry_run:
+        return config
     from smopd.planning.memory import memory_comment
-    from smopd.rollout.choice import engine_line
     from smopd.training.check import absent, check_training
-    from smopd.verify import load_verifiers
 
     load_verifiers(config.data.verifiers)
     missing = absent(config)
@@ -134,6 +116,7 @@ def _dry_run(config: "Config") -> None:
     lines += [f"{key}: {values[key]} is not on this machine: not checked" for key in missing]
     comments = "".join(f"# {line}\n" for line in lines)
     say(f"{to_toml(config)}\n{comments}{memory_comment(config)}", end="")
+    raise typer.Exit
 
 
 @app.command()
@@ -157,7 +140,6 @@ def quickstart(
     recipe, default = WORLDS[world]
     out = out or Path(default)
     config = _config(recipe, set_, method, dry_run)
-    from smopd.progress import track, training_note
     from smopd.runs.writer import RunFolder
     from smopd.training.runs import quickstart_run
     from smopd.viewer.results import report_run
@@ -174,8 +156,6 @@ def quickstart(
         comparisons = [c._asdict() for c in data.comparisons]
         emit({"run": str(out), "report": str(page), **summaries, "comparisons": comparisons})
         return
-    from smopd.viewer.terminal import accuracy_table, show_conversation_pair
-
     if data.conversations:
         show_conversation_pair(console(), data.conversations[0])
     show(accuracy_table(data.accuracies, data.comparisons, data.notices))
@@ -198,13 +178,10 @@ def train(
       smopd train qwen3-4b --method baseline --set data.train=train.jsonl --set seed=123 --dry-run
       smopd train runs/qwen3-4b-baseline-seed123
     """
-    from smopd.runs.layout import CONFIG, is_run
-
     if is_run(Path(recipe)):
         recipe, out = str(Path(recipe) / CONFIG), out or Path(recipe)
     config = _config(recipe, set_, method, dry_run)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
-    from smopd.progress import not_judged, track, training_note
     from smopd.runs.writer import RunFolder
     from smopd.training.runs import train_run
 

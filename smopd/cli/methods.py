@@ -1,15 +1,16 @@
 """`smopd methods`: the table of all methods, by group; `smopd methods show NAME`: one of them whole."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Json, verb_with
+from smopd.cli.options import Arg, Json, verb_with
+from smopd.config import load_config, plan_of
+from smopd.config_io import describe_fields, flatten
 from smopd.errors import UserError
+from smopd.methods import DEFAULT, METHODS, Method, find_method
 from smopd.printing import emit, say, show
-
-if TYPE_CHECKING:
-    from smopd.methods import Method
+from smopd.tables import Row, Table
 
 TITLE = "The methods that --method takes."
 methods_app = typer.Typer(cls=verb_with("show"), add_completion=False, help=TITLE)
@@ -30,9 +31,6 @@ def methods(as_json: Json = False) -> None:
 
     Example: smopd methods
     """
-    from smopd.methods import METHODS
-    from smopd.tables import Row, Table
-
     if as_json:
         emit({name: _facts(method) for name, method in METHODS.items()})
         return
@@ -46,8 +44,7 @@ def methods(as_json: Json = False) -> None:
 
 @methods_app.command("show")
 def show_method(
-    name: Annotated[str, typer.Argument(help="A method's name, or your own Python file.")],
-    as_json: Json = False,
+    name: Annotated[str, Arg(help="A method's name, or your own Python file.")], as_json: Json = False
 ) -> None:
     """Show one method: its objective, parts, settings, cost and paper.
 
@@ -55,10 +52,6 @@ def show_method(
       smopd methods show maigo
       smopd methods show my_method.py
     """
-    from smopd.config import load_config, plan_of
-    from smopd.config_io import describe_fields, flatten
-    from smopd.methods import DEFAULT, find_method
-
     try:
         method = find_method(name)
     except ValueError as error:
@@ -66,10 +59,10 @@ def show_method(
     config = load_config("pocket", method=name)
     parts = plan_of(config).describe()
     values = flatten({"objective": config.objective.model_dump()})
-    fields = [(f"objective.{key}", text) for key, _, text in describe_fields(method.section)]
-    rows = [(key, values.get(key), text) for key, text in fields]
-    others = {key: value for key, value in method.settings.items() if not key.startswith("objective.")}
-    rows += [(key, value, "set by the method") for key, value in others.items()]
+    described = {f"objective.{key}": text for key, _, text in describe_fields(method.section)}
+    rows = [(key, values.get(key), text) for key, text in described.items()]
+    others = [(key, value) for key, value in method.settings.items() if not key.startswith("objective.")]
+    rows += [(key, value, "set by the method") for key, value in others]
     cost = _cost(name)
     if as_json:
         settings = {key: value for key, value, _ in rows}
@@ -85,15 +78,13 @@ def show_method(
     say(*lines)
 
 
-def _facts(method: "Method") -> dict[str, Any]:
+def _facts(method: Method) -> dict[str, Any]:
     shown = ("group", "title", "summary", "paper", "formula", "choices", "settings")
     return {key: getattr(method, key) for key in shown}
 
 
 def _cost(name: str) -> dict[str, float]:
     """Ratios to the usual method, as the planner counts them."""
-    from smopd.config import load_config
-    from smopd.methods import DEFAULT
     from smopd.planning.averages import find_averages
     from smopd.planning.load import step_load
 

@@ -6,21 +6,15 @@ from typing import Annotated
 
 import typer
 
-from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, stoppable
+from smopd.cli.options import GOES_ON, Arg, Checkpoint, Json, Opt, Set, stoppable
 from smopd.errors import UserError
 from smopd.printing import emit, say
+from smopd.progress import track, training_note
 
-NAMES = ("smollm2",)
 base_app = typer.Typer(help="Build a base model to experiment with.", no_args_is_help=True)
 Out = Annotated[Path | None, Arg(help="Folder for the model; must not exist. Optional with --push.")]
-Checkpoint = Annotated[str, Opt(help="A checkpoint of the run, e.g. step-000100; default the newest.")]
 _adapter_help = "Write only the LoRA adapter, not merged into its base model."
 _push_help = "Upload the model to the Hugging Face hub under this name."
-
-
-@base_app.callback()
-def _base() -> None:
-    """Build a base model to experiment with."""
 
 
 @base_app.command("build")
@@ -37,9 +31,8 @@ def build(
 
     Example: smopd base build smollm2 --set train.steps=32 --out models/softer
     """
-    if name not in NAMES:
-        raise UserError(f"base build {name}: unknown; there is {', '.join(NAMES)}")
-    from smopd.progress import track, training_note
+    if name != "smollm2":
+        raise UserError(f"base build {name}: unknown; there is smollm2")
     from smopd.training.runs import build_base
 
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
@@ -74,22 +67,20 @@ def export(
         raise UserError("export: name a folder for the model, or a place on the hub with --push OWNER/NAME")
     if private and not push:
         raise UserError("--private: goes with --push OWNER/NAME")
-    from smopd.progress import track
     from smopd.runs.export import export as write
 
     with stoppable("; nothing was written"), TemporaryDirectory(prefix="smopd-") as scratch:
         folder = out or Path(scratch) / push.rpartition("/")[2]
         if push:
-            from smopd.runs.push import check_hub
-            from smopd.runs.push import push as upload
+            from smopd.runs import push as hub
 
             with track(f"asking the hub about {push}"):
-                hub = check_hub(push)
+                api = hub.check_hub(push)
         result = write(source, folder, checkpoint, dtype, adapter_only, push, track)
         if push:
             incomplete = f" while uploading; {push} may be incomplete: run the same command to resume"
             with stoppable(incomplete), track(f"uploading to {push}"):
-                result["url"] = upload(hub, push, folder, private)
+                result["url"] = hub.push(api, push, folder, private)
         if out is None:
             result["model"] = push
     if as_json:

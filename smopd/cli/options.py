@@ -10,6 +10,7 @@ from typer.core import TyperGroup, TyperOption
 
 from smopd.printing import say
 from smopd.training.interrupt import Stopped
+from smopd.verify.sandbox import permit_unsandboxed
 
 GOES_ON = "Run the same command to resume."
 Arg, Opt = typer.Argument, typer.Option
@@ -31,6 +32,12 @@ Served = Annotated[str | None, Opt(help="openai: the model's name at the endpoin
 Adapter = Annotated[str | None, Opt(help="A PEFT adapter, or a run folder whose newest checkpoint to use.")]
 Data = Annotated[str | None, Opt(help="smopd JSONL, LiC's JSON, hf:NAME, or pocket:eval[:N].")]
 Verifiers = Annotated[Texts, Opt(help="Python file with @verifier functions. May be repeated.")]
+Checkpoint = Annotated[str, Opt(help="A checkpoint of the run, e.g. step-000100; default the newest.")]
+
+# Keep typer's help from showing a type, <bool>, behind a flag, which takes no value.
+_option: Any = TyperOption
+if _shown := getattr(_option, "display_type_rich", None):  # older versions never show it
+    _option.display_type_rich = lambda self, ctx: None if self.is_flag else _shown(self, ctx)
 
 
 @contextmanager
@@ -42,13 +49,6 @@ def stoppable(message: str | Callable[[], str]) -> Iterator[None]:
         after = f" after step {stop.step}" if isinstance(stop, Stopped) else ""
         say(f"stopped{after}{message if isinstance(message, str) else message()}", err=True)
         raise typer.Exit(130) from None
-
-
-def hide_types_of_flags() -> None:
-    """Keep typer's help from showing a type, <bool>, behind a flag, which takes no value."""
-    option: Any = TyperOption
-    if shown := getattr(option, "display_type_rich", None):  # older versions never show it
-        option.display_type_rich = lambda self, ctx: None if self.is_flag else shown(self, ctx)
 
 
 def finite(value: float | None) -> float | None:
@@ -75,6 +75,4 @@ def verb_with(*others: str) -> type[TyperGroup]:
 
 def permit(unsandboxed: bool) -> None:
     if unsandboxed:
-        from smopd.verify.sandbox import permit_unsandboxed
-
         permit_unsandboxed()

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, finite, stoppable, verb_with
+from smopd.cli.options import GOES_ON, Arg, Checkpoint, Json, Opt, Set, finite, stoppable, verb_with
 from smopd.errors import UserError
+from smopd.files import require_writable, write_json
 from smopd.printing import emit, say
+from smopd.progress import console, delayed_status, track
 from smopd.runs.layout import GRADIENTS, METRICS
 
 if TYPE_CHECKING:
@@ -20,11 +22,8 @@ VERBS = verb_with("calibration", "gradients", "list", "power")
 study_app = typer.Typer(cls=VERBS, add_completion=False, help=ABOUT)
 STUDY = "A study file (TOML), or a shipped study (smopd study list)."
 OUT = "Folder; default runs/PLACE, as the study says. Studies may share one."
-DRY_RUN = "Show the grid and its state; run nothing."
 JOBS = "Cells to run in parallel, each on its own GPU where there are several."
-RETRIES = "Retries of a failed cell."
 COMMANDS = "Print the commands of unfinished cells, for a cluster's scheduler; run nothing."
-CHECKPOINT = "A checkpoint of the run, e.g. step-000100; default the newest."
 LOGGED = "Run folder with a token log."
 SEED_SD = "Run-to-run standard deviation of an arm's accuracy, in points."
 DISCORDANCE = "Spread over items of the difference of two arms, see docs/study.md."
@@ -35,10 +34,10 @@ def study(
     source: Annotated[str, Arg(metavar="STUDY", help=STUDY)],
     out: Annotated[Path | None, Opt(help=OUT)] = None,
     jobs: Annotated[int, Opt(min=1, help=JOBS)] = 1,
-    retries: Annotated[int, Opt(min=0, help=RETRIES)] = 1,
+    retries: Annotated[int, Opt(min=0, help="Retries of a failed cell.")] = 1,
     print_commands: Annotated[bool, Opt("--print-commands", help=COMMANDS)] = False,
     set_: Set = None,
-    dry_run: Annotated[bool, Opt("--dry-run", help=DRY_RUN)] = False,
+    dry_run: Annotated[bool, Opt("--dry-run", help="Show the grid and its state; run nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run every cell of a study that is not finished yet, then write its report. Run the same command to
@@ -73,19 +72,18 @@ def study(
     with folder.lock():
         folder.prepare()
         scheduler = Scheduler(folder, listed, jobs, retries)
-        with stoppable(lambda: _describe_saved(folder, listed)):
+
+        def describe_saved() -> str:
+            counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
+            return f" with {counts}; everything is saved in {folder.path}. {GOES_ON}"
+
+        with stoppable(describe_saved):
             _run(scheduler)
         with stoppable(" before the report was written; the same command writes it."):
             _finish(folder, listed, as_json)
 
 
-def _describe_saved(folder: "StudyFolder", listed: list["StudyJob"]) -> str:
-    counts = f"{sum(job.done for job in listed)} of {len(listed)} cells done"
-    return f" with {counts}; everything is saved in {folder.path}. {GOES_ON}"
-
-
 def _run(scheduler: "Scheduler") -> None:
-    from smopd.progress import console, track
     from smopd.study.run import time_left
 
     reported: set[str] = set()
@@ -107,7 +105,6 @@ def _run(scheduler: "Scheduler") -> None:
 
 
 def _finish(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -> None:
-    from smopd.progress import track
     from smopd.study.report import publish
     from smopd.study.tables import verdict_lines
 
@@ -153,9 +150,8 @@ def list_studies(as_json: Json = False) -> None:
 
     studies = {name: load_study(name) for name in study_names()}
     if as_json:
-        emit(
-            {name: {"title": s.title, "cells": len(s.cells), "about": s.about} for name, s in studies.items()}
-        )
+        facts = {n: {"title": s.title, "cells": len(s.cells), "about": s.about} for n, s in studies.items()}
+        emit(facts)
         return
     for name, s in studies.items():
         head = f"{name:<17} {len(s.cells):>3} cells  "
@@ -180,9 +176,8 @@ def power(
         raise UserError("--seed-sd and --discordance: both are 0, so that any difference would be found")
     sd = seed_sd / 100
     if as_json:
-        smallest = detectable(items, seeds, seed_sd=sd, discordance=discordance)
         design = {"items": items, "seeds": seeds, "seed_sd": seed_sd, "discordance": discordance}
-        emit({**design, "points": 100 * smallest})
+        emit({**design, "points": 100 * detectable(items, seeds, seed_sd=sd, discordance=discordance)})
     else:
         say(sentence(items, seeds, seed_sd=sd, discordance=discordance))
 
@@ -196,7 +191,6 @@ def calibration(run: Annotated[Path, Arg(help=LOGGED)], as_json: Json = False) -
 
     Example: smopd study calibration runs/pocket-entropy-seed42
     """
-    from smopd.progress import delayed_status
     from smopd.study import calibration as tokens
 
     with delayed_status(f"reading {run / 'tokens'}"):
@@ -226,7 +220,7 @@ def _decimals(value: float | None) -> str:
 def gradients(
     run: Annotated[Path, Arg(help="Run folder.")],
     examples: Annotated[int, Opt(min=1, help="Training examples to play.")] = 32,
-    checkpoint: Annotated[str, Opt(help=CHECKPOINT)] = "",
+    checkpoint: Checkpoint = "",
     as_json: Json = False,
 ) -> None:
     """How much of the middle turns' gradient belongs to the tokens the mask drops. Saved as gradients.json in
@@ -234,8 +228,6 @@ def gradients(
 
     Example: smopd study gradients runs/pocket-entropy-seed42
     """
-    from smopd.files import require_writable, write_json
-    from smopd.progress import track
     from smopd.study.gradients import gradient_shares
 
     require_writable(run / GRADIENTS)

@@ -1,5 +1,6 @@
 """`smopd view`: pages of runs; `smopd report`: of a run or study; `smopd watch`: a run while it trains."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -8,11 +9,12 @@ import typer
 from smopd.cli.options import Arg, Json, Opt
 from smopd.errors import UserError
 from smopd.printing import console, emit, say, show
+from smopd.progress import delayed_status, track
+from smopd.viewer.pages.serve import keep_calling, serve_folder
+from smopd.viewer.terminal import accuracy_table
 
 _paths_help = "Run folders, a study, evaluations, or a folder of runs. Several are compared."
-_out_help = "Folder of the pages; default view/ in the first folder."
 _serve_help = "Serve the pages on 127.0.0.1 until Ctrl-C, e.g. for a browser behind ssh -L."
-_port_help = "Port for --serve; 0 picks a free one."
 _live_help = "Rebuild the pages every N seconds until Ctrl-C; an open page reloads itself."
 _report_help = "Run folder, folder of a study, or a study's results.json."
 _audit_help = "Write nothing: recompute every number from the raw conversations and compare."
@@ -20,9 +22,9 @@ _audit_help = "Write nothing: recompute every number from the raw conversations 
 
 def view(
     paths: Annotated[list[Path], Arg(metavar="RUN|STUDY|FOLDER...", help=_paths_help)],
-    out: Annotated[Path | None, Opt(help=_out_help)] = None,
+    out: Annotated[Path | None, Opt(help="Folder of the pages; default view/ in the first folder.")] = None,
     serve: Annotated[bool, Opt("--serve", help=_serve_help)] = False,
-    port: Annotated[int, Opt(min=0, max=65535, help=_port_help)] = 8756,
+    port: Annotated[int, Opt(min=0, max=65535, help="Port for --serve; 0 picks a free one.")] = 8756,
     live: Annotated[float, Opt(min=0, metavar="SECONDS", help=_live_help)] = 0,
     as_json: Json = False,
 ) -> None:
@@ -35,14 +37,12 @@ def view(
       smopd view runs/seed1 runs/seed2 --out pages
       smopd view runs/qwen3 --serve --live 30
     """
-    from smopd.progress import track
     from smopd.viewer.pages.build import make_view
 
     page = make_view(paths, out, live, track)
     if not serve and not live:
         emit({"view": str(page)}) if as_json else say(page.resolve().as_uri())
         return
-    from smopd.viewer.pages.serve import keep_showing
 
     def remake() -> None:
         try:
@@ -50,14 +50,13 @@ def view(
         except UserError as error:  # a run that is just being written: the next look will do
             say(f"not rebuilt: {error}", err=True)
 
-    with keep_showing(page.parent, port if serve else None, remake if live else None, live) as shown:
-        address, wait = shown
+    with serve_folder(page.parent, port) if serve else nullcontext() as address:
         if as_json:
             emit({"view": str(page), "address": address})
         else:
             say(address or page.resolve().as_uri(), "Ctrl-C ends it.")
         try:
-            wait()
+            keep_calling(remake if live else lambda: None, live or 3600)
         except KeyboardInterrupt:
             say("ended", err=True)
 
@@ -121,7 +120,6 @@ def report(
     if not path.is_file() and not of_study:
         _report_run(path, as_json)
         return
-    from smopd.progress import track
     from smopd.study.report import publish, publish_results
     from smopd.study.run import study_folders
 
@@ -136,19 +134,15 @@ def report(
 
 
 def _audit(path: Path, as_json: bool) -> None:
-    from smopd.progress import track
     from smopd.viewer.results import audit
 
     problems = audit(path, track)
-    if as_json:
-        emit({"audited": str(path), "problems": problems})
-    else:
-        say("\n".join(problems) or f"{path}: every number is what the conversations give")
+    clean = f"{path}: every number is what the conversations give"
+    emit({"audited": str(path), "problems": problems}) if as_json else say(*problems or [clean])
     raise typer.Exit(1 if problems else 0)
 
 
 def _report_run(path: Path, as_json: bool) -> None:
-    from smopd.progress import delayed_status
     from smopd.viewer.results import report_run
 
     with delayed_status(f"reading {path}"):
@@ -156,8 +150,6 @@ def _report_run(path: Path, as_json: bool) -> None:
     if as_json:
         emit({"report": str(page), "missing": [one._asdict() for one in data.missing]})
         return
-    from smopd.viewer.terminal import accuracy_table
-
     say(page)
     if data.accuracies:
         show(accuracy_table(data.accuracies, data.comparisons, data.notices))

@@ -49,7 +49,6 @@ def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[d
     """Run once to warm up, then `reps` times: seconds of the first call, their median and range after it,
     and the peak of memory beyond what was there; and what the last call returned.
     """
-    on_cuda = device.type == "cuda"
     began = time.perf_counter()
     result = work()
     _wait(device)
@@ -57,19 +56,18 @@ def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[d
     for _ in range(reps):
         del result
         gc.collect()
-        if on_cuda:
-            took, peak, result = _time_on_cuda(work, device)
-        else:
-            resident, began = ResidentPeak(), time.perf_counter()
-            result = work()
-            took, peak = time.perf_counter() - began, resident.read()
+        took, peak, result = _time(work, device)
         seconds.append(took)
         peaks.append(peak)
     times = {"first_seconds": first, "seconds": median(seconds), "spread": [min(seconds), max(seconds)]}
     return {**times, "peak_mb": median(peaks)}, result
 
 
-def _time_on_cuda(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
+def _time(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
+    if device.type != "cuda":
+        resident, began = ResidentPeak(), time.perf_counter()
+        result = work()
+        return time.perf_counter() - began, resident.read(), result
     free_cache()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

@@ -1,6 +1,4 @@
-"""What the doctor knows of a machine, and what a run would use on it. `report.py` judges, from these facts
-alone.
-"""
+"""The facts of a machine, and what a run would use on it. `report.py` judges, from these facts alone."""
 
 import os
 import platform
@@ -21,30 +19,43 @@ from smopd.scoring.losses import Divergence
 from smopd.verify.sandbox import isolation
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a machine has. `None`: not there."""
+def _find_unfit_packages() -> tuple[str, ...]:
+    """Installed packages that are outside of the range smopd asks for."""
+    lines, installed = [], machine.package_versions()
+    for wanted in map(Requirement, requires("smopd") or []):
+        number = installed.get(wanted.name)
+        asked = not wanted.marker or wanted.name == "vllm"  # which is an extra
+        if number and asked and not wanted.specifier.contains(number, prereleases=True):
+            lines.append(f"{wanted.name} {number} is installed, and smopd wants {wanted.specifier}")
+    return tuple(lines)
 
-    python: str
-    system: str
-    cores: int
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a machine has, by default this one. `None`: not there."""
+
+    python: str = field(default_factory=platform.python_version)
+    system: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}")
+    cores: int = field(default_factory=machine.cpu_cores)
     memory: int  # bytes of the host, as is what is available of it
     available: int
-    shared_memory: int | None  # bytes of /dev/shm
-    versions: dict[str, str]
-    unfit: tuple[str, ...]  # packages whose version is outside of what smopd asks for, in words
-    torch_cuda: str | None  # the CUDA that torch was built for
+    shared_memory: int | None = field(default_factory=machine.shared_memory)  # bytes of /dev/shm
+    versions: dict[str, str] = field(default_factory=machine.package_versions)
+    unfit: tuple[str, ...] = field(
+        default_factory=_find_unfit_packages
+    )  # whose version will not do, in words
+    torch_cuda: str | None = torch.version.cuda  # the CUDA that torch was built for
     driver: str | None  # NVIDIA's
     driver_cuda: str | None  # the newest CUDA the driver runs
     devices: int  # that the driver lists
-    gpus: tuple[CudaDevice, ...]  # that torch sees
-    compiler: bool  # for C, which Triton calls
-    threads: str | None  # OMP_NUM_THREADS
+    gpus: tuple[CudaDevice, ...] = field(default_factory=machine.cuda_devices)  # that torch sees
+    compiler: bool = field(default_factory=machine.has_c_compiler)  # for C, which Triton calls
+    threads: str | None = field(default_factory=lambda: os.environ.get("OMP_NUM_THREADS"))
     processes: int
-    sandbox: str
+    sandbox: str = field(default_factory=isolation)
     engine: str  # what engine.kind=auto gives
     engine_reason: str
-    scoring: dict[str, str] = field(default_factory=dict)  # which attention and which head
+    scoring: dict[str, str]  # which attention and which head
 
 
 def collect() -> Facts:
@@ -52,27 +63,17 @@ def collect() -> Facts:
     engine, reason = choose_engine(load_config("qwen3-1.7b"), cuda, vllm, processes)
     driver, driver_cuda, devices = machine.nvidia_driver()
     memory, available = machine.host_memory()
+    scoring = scoring_choices(torch.device("cuda", 0) if cuda else torch.device("cpu"))
     return Facts(
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.machine()}",
-        cores=machine.cpu_cores(),
         memory=memory,
         available=available,
-        shared_memory=machine.shared_memory(),
-        versions=machine.package_versions(),
-        unfit=tuple(_find_unfit_packages()),
-        torch_cuda=torch.version.cuda,
         driver=driver,
         driver_cuda=driver_cuda,
         devices=devices,
-        gpus=machine.cuda_devices(),
-        compiler=machine.has_c_compiler(),
-        threads=os.environ.get("OMP_NUM_THREADS"),
         processes=processes,
-        sandbox=isolation(),
         engine=engine,
         engine_reason=reason,
-        scoring=scoring_choices(torch.device("cuda", 0) if cuda else torch.device("cpu")),
+        scoring=scoring,
     )
 
 
@@ -87,14 +88,3 @@ def scoring_choices(device: torch.device) -> dict[str, str]:
     score: Any = kernel.scorer_of(device, torch.float32, [Divergence("gjs", 0.5)], None)[0]
     head = getattr(score, "func", score).__module__.rpartition(".")[2]  # a partial of it, or itself
     return {"attention": passes.row_attention(body, device), "head": head}
-
-
-def _find_unfit_packages() -> list[str]:
-    """Installed packages that are outside of the range smopd asks for."""
-    lines, installed = [], machine.package_versions()
-    for wanted in map(Requirement, requires("smopd") or []):
-        number = installed.get(wanted.name)
-        asked = not wanted.marker or wanted.name == "vllm"  # which is an extra
-        if number and asked and not wanted.specifier.contains(number, prereleases=True):
-            lines.append(f"{wanted.name} {number} is installed, and smopd wants {wanted.specifier}")
-    return lines

@@ -17,9 +17,7 @@ from smopd.verify import verify
 
 
 def random_rows(tokens: int, width: int, vocabulary: int, seed: int) -> tuple[torch.Tensor, ...]:
-    """Student [N, d], teacher [N, d], head [V, d] and tokens [N]: few likely tokens, a teacher near the
-    student on most positions.
-    """
+    """Student and teacher [N, d], mostly near each other, head [V, d], tokens [N]; few tokens are likely."""
     g = torch_generator(seed, "bench head")
     weight_Vd = torch.randn(vocabulary, width, generator=g) / width**0.5
     # The scale of a row is the standard deviation of its logits: 4 leaves much open, 8 leaves a few tokens.

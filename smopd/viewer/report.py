@@ -56,8 +56,8 @@ class Accuracy(NamedTuple):
 
 
 def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
-    keys = ("correct", "total", "low", "high")
-    return [Accuracy(stage, view.upper(), *(v[key] for key in keys)) for view, v in views.items()]
+    numbers = Accuracy._fields[2:]
+    return [Accuracy(stage, view.upper(), *(v[name] for name in numbers)) for view, v in views.items()]
 
 
 class ShownComparison(NamedTuple):
@@ -74,8 +74,7 @@ class ShownComparison(NamedTuple):
 
 def compare(label: str, change: Mapping[str, Any]) -> ShownComparison:
     """A paired change, as the statistics give it, under a label."""
-    names = ("gained", "lost", "difference", "low", "high", "p")
-    return ShownComparison(label, *(change[name] for name in names))
+    return ShownComparison(label, *(change[name] for name in ShownComparison._fields[1:]))
 
 
 class ConversationPair(NamedTuple):
@@ -98,10 +97,8 @@ class Measured:
 
 
 class Missing(NamedTuple):
-    """What a report lacks, and the command that makes it."""
-
     what: str
-    command: str
+    command: str  # that makes it
 
 
 @dataclass(frozen=True)
@@ -195,16 +192,14 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
 
 def tabulate_accuracies(accuracies: Sequence[Accuracy]) -> Table:
     """A row for every stage, a column for every view: accuracy, 95% interval, counts."""
-    views = list(dict.fromkeys(a.view for a in accuracies))
-    cells = {(a.stage, a.view): _accuracy_cell(a) for a in accuracies}
-    stages = dict.fromkeys(a.stage for a in accuracies)
+    views, stages = dict.fromkeys(a.view for a in accuracies), dict.fromkeys(a.stage for a in accuracies)
+    cells: dict[tuple[str, str], Cell] = {}
+    for a in accuracies:
+        if a.value is not None:
+            counts = f" {interval(a.low, a.high)} ({a.correct}/{a.total})"
+            cells[a.stage, a.view] = (Styled(percent(a.value), "bold"), Styled(counts, "dim"))
     rows = [Row(stage, [cells.get((stage, view), "-") for view in views]) for stage in stages]
     return Table(heads=["accuracy", *views], rows=rows, words=range(1, len(views) + 1))
-
-
-def _accuracy_cell(a: Accuracy) -> Cell:
-    counts = f" {interval(a.low, a.high)} ({a.correct}/{a.total})"
-    return "-" if a.value is None else (Styled(percent(a.value), "bold"), Styled(counts, "dim"))
 
 
 def tabulate_comparisons(comparisons: Sequence[ShownComparison]) -> Table:

@@ -26,21 +26,9 @@ from smopd.runs.evaluations import BASE, TRAINED, Evaluated, eval_command, evalu
 from smopd.study.collect import rejudged
 from smopd.study.report import audit_studies
 from smopd.tracking import Track, quiet
+from smopd.viewer import report
 from smopd.viewer.pages.conversations import answer_text
 from smopd.viewer.pages.summary import select_examples
-from smopd.viewer.report import (
-    Accuracy,
-    ConversationPair,
-    Measured,
-    Missing,
-    ReportData,
-    accuracies_of,
-    compare,
-    notices,
-    render_report,
-    verdict_notes,
-    without_advice,
-)
 
 NOT_IN_HEADING = ("examples", "verifiers", "rules", "data")  # hashes and the like; the data come first
 
@@ -64,11 +52,12 @@ class EvaluationGroup:
         """What to know before its numbers are read, of a run trained on these data."""
         base = [summary["views"] for e, summary in self.finished if e.side == BASE]
         full = next((views["full"]["accuracy"] for views in base if "full" in views), None)
-        return notices(full, train, str(self.evaluations[0].identity.get("data", "")))
+        return report.notices(full, train, str(self.evaluations[0].identity.get("data", "")))
 
-    def measured(self) -> Measured:
+    def measured(self) -> report.Measured:
         """Accuracies of all sides, base against the newest checkpoint, conversations of both."""
-        accuracies, notes, played = list[Accuracy](), list[str](), defaultdict[str, list[Outcome]](list)
+        accuracies, notes = list[report.Accuracy](), list[str]()
+        played = defaultdict[str, list[Outcome]](list)
         *_, newest = self.sides
         for side in self.sides:
             stage = TRAINED if side == newest != BASE else side
@@ -78,9 +67,9 @@ class EvaluationGroup:
                 if not fresh:
                     continue
                 seen |= set(fresh)
-                accuracies += accuracies_of(stage, fresh)
+                accuracies += report.accuracies_of(stage, fresh)
                 notes.append(f"{stage}: {side + ', ' if stage == TRAINED else ''}{evaluation.where}")
-                notes += [f"{stage}: {note}" for note, _ in verdict_notes(summary | {"views": fresh})]
+                notes += [f"{stage}: {note}" for note, _ in report.verdict_notes(summary | {"views": fresh})]
                 if stage in (BASE, TRAINED):
                     played[stage] += [o for o in load_outcomes(evaluation.folder) if o.view in fresh]
         before, after = played[BASE], played[TRAINED]
@@ -88,10 +77,11 @@ class EvaluationGroup:
         for view in dict.fromkeys(o.view for o in before):
             change = against(*([o for o in some if o.view == view] for some in (before, after)))
             if change["n"]:
-                changes.append(compare(f"{view.upper()}: base against trained", change))
-        examples = select_examples(before, after)
-        pairs = [ConversationPair(was, now, answer_text(was.task, was.answer)) for was, now, _ in examples]
-        return Measured(self.heading, accuracies, changes, pairs, notes)
+                changes.append(report.compare(f"{view.upper()}: base against trained", change))
+        pairs = []
+        for was, now, _ in select_examples(before, after):
+            pairs.append(report.ConversationPair(was, now, answer_text(was.task, was.answer)))
+        return report.Measured(self.heading, accuracies, changes, pairs, notes)
 
 
 def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup], list[Evaluated]]:
@@ -114,45 +104,45 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
 
 def missing(
     run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Evaluated]
-) -> list[Missing]:
+) -> list[report.Missing]:
     """What would make the report whole, and the commands for it."""
     lacks = []
     newest = next(reversed(checkpoints(run)), None)
     if steps < config.train.steps and not config.train.patience:
         command = f"smopd train {run}"
-        lacks.append(Missing(f"training stands at step {steps} of {config.train.steps}", command))
+        lacks.append(report.Missing(f"training stands at step {steps} of {config.train.steps}", command))
     if not groups and newest:
-        lacks.append(Missing("no evaluation: neither before training nor after", eval_command(run)))
+        lacks.append(report.Missing("no evaluation: neither before training nor after", eval_command(run)))
     for group in groups:
         settings = next((e.settings for e in group.evaluations if e.settings), ())
         data, again = f" on {group.heading}", eval_command(run, settings)
         if BASE not in group.sides:
-            lacks.append(Missing(f"the model before training was not evaluated{data}", again))
+            lacks.append(report.Missing(f"the model before training was not evaluated{data}", again))
         if newest and newest.name not in group.sides:
             what = "run" if group.sides == [BASE] else "newest checkpoint"
-            lacks.append(Missing(f"the {what} was not evaluated{data} ({newest.name})", again))
+            lacks.append(report.Missing(f"the {what} was not evaluated{data} ({newest.name})", again))
         played = [view for _, summary in group.finished for view in summary["views"]]
         if not {"full", "sharded"} <= set(played):
             what = "task told at once (FULL)" if "sharded" in played else "conversations over several turns"
             views = json.dumps(list(dict.fromkeys(["full", "sharded", *played])))
-            lacks.append(Missing(f"no {what}{data}", eval_command(run, settings, eval__views=views)))
+            lacks.append(report.Missing(f"no {what}{data}", eval_command(run, settings, eval__views=views)))
     for one in gone:
         unfinished = (run / one.where / "evaluation.json").exists()
         moved = "the same command with --out ITS-NEW-FOLDER finds one that was moved"
         what = "is not finished" if unfinished else f"is no longer there; {moved}"
         command = eval_command(run, one.settings)
-        lacks.append(Missing(f"the evaluation of {one.side} in {one.where} {what}", command))
+        lacks.append(report.Missing(f"the evaluation of {one.side} in {one.where} {what}", command))
     return lacks
 
 
-def report_data(run: Path) -> ReportData:
+def report_data(run: Path) -> report.ReportData:
     folder = Run(run)
     config, metrics = folder.config, folder.steps
     groups, gone = evaluation_groups(run, config)
-    first, *more = [group.measured() for group in groups] or [Measured("", [], [], [], [])]
+    first, *more = [group.measured() for group in groups] or [report.Measured("", [], [], [], [])]
     if not metrics and not first.accuracies:
         raise UserError(f"{run}: nothing to report yet: no training step and no evaluation is finished")
-    return ReportData(
+    return report.ReportData(
         title=f"{config.model.path}, method {config.method}",
         subtitle=f"{len(metrics)} of {config.train.steps} steps, seed {config.seed}, run folder {run.name}",
         accuracies=first.accuracies,
@@ -168,12 +158,12 @@ def report_data(run: Path) -> ReportData:
     )
 
 
-def report_run(run: Path) -> tuple[Path, ReportData]:
+def report_run(run: Path) -> tuple[Path, report.ReportData]:
     """Write report.html into a run folder; the page, and what it shows."""
     path = run / "report.html"
     require_writable(path)
     data = report_data(run)
-    write_text(path, render_report(data))
+    write_text(path, report.render_report(data))
     return path, data
 
 
@@ -198,7 +188,8 @@ def audit(run: Path, track: Track = quiet) -> list[str]:
     page = run / "report.html"
     if not page.exists():
         raise UserError(f"{run}: has no report to audit; make it with: smopd report {run}")
-    if without_advice(read_text(page)) != without_advice(render_report(report_data(run))):
+    fresh = report.render_report(report_data(run))
+    if report.without_advice(read_text(page)) != report.without_advice(fresh):
         problems.append(f"{page}: is not what the run's files give; write it again with: smopd report {run}")
     return problems
 

@@ -68,8 +68,8 @@ def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dic
     """The accuracies of a run's base and of what was trained, and the paired change of each view."""
     sides = {"base": base, "trained": trained}
     accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
-    labels = {f"{view.upper()}: base against trained": change for view, change in changes.items()}
-    return accuracy_table(accuracies, [report.compare(label, change) for label, change in labels.items()])
+    what = "base against trained"
+    return accuracy_table(accuracies, [report.compare(f"{v.upper()}: {what}", c) for v, c in changes.items()])
 
 
 def comparison_table(result: dict[str, Any]) -> Group:

@@ -92,10 +92,8 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 def _curves(run_data: dict[str, Any], width: int) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     series = {name: values for name, values in run_data["metrics"].items() if name.split("/")[0] in CURVES}
-    for metric in dict.fromkeys(row["metric"] for row in run_data["evaluations"]):
-        series[f"eval {metric}"] = [
-            row["value"] for row in run_data["evaluations"] if row["metric"] == metric
-        ]
+    for row in run_data["evaluations"]:
+        series.setdefault(f"eval {row['metric']}", []).append(row["value"])
     order = {name: place for place, name in enumerate(CURVES)}  # evaluations come before them
     for name in sorted(series, key=lambda name: (order.get(name.split("/")[0], -1), "/" in name))[:12]:
         if known := [v for v in series[name] if v is not None]:

@@ -13,7 +13,7 @@ from support.synthetic_study import study
 
 from smopd.viewer.pages.build import make_view
 from smopd.viewer.pages.packing import json_bytes, script
-from smopd.viewer.pages.serve import keep_showing
+from smopd.viewer.pages.serve import serve_folder
 from smopd.viewer.pages.studies import study_payload
 from smopd.viewer.results import report_run
 
@@ -260,7 +260,7 @@ def test_a_phone_needs_no_sideways_scrolling(quiet, page):
 
 
 def test_it_can_be_served(window, page):
-    with keep_showing(page.parent, 0, None, 0) as (address, _):
+    with serve_folder(page.parent, 0) as address:
         window.open(address)
         assert window.run("document.querySelector('main h1').textContent") == "What improved, and why"
         assert {url.split("/")[2] for url in window.requests() if url.startswith("http")} == {

@@ -111,7 +111,7 @@ def test_the_steps_told_are_those_of_the_checkpoint_that_was_evaluated(tmp_path)
 def test_conversations_with_a_token_log_show_it_first(tmp_path):
     sides = ([*outcomes("sharded", right), *outcomes("full", 40)] for right in (20, 40))
     source = ConversationSource(0, "after", "s", tmp_path)
-    page = improved(RUN, source, source, *sides, logged={"i30", "i31"})
+    page = improved(RUN, source, *sides, logged={"i30", "i31"})
     assert [example["id"] for example in page["examples"]] == ["i30", "i31", "i0"]
 
 
@@ -132,7 +132,7 @@ def outcomes(view, right, tasks=1, count=40):
 def test_a_whole_view_is_called_by_its_own_interval(tmp_path, after, word):
     source = ConversationSource(0, "before", "s", tmp_path)
     same, full = outcomes("sharded", 20), outcomes("full", 40)
-    page = improved(RUN, source, source, [*same, *full], [*same, *outcomes("full", after)])
+    page = improved(RUN, source, [*same, *full], [*same, *outcomes("full", after)])
     assert [(row["view"], row["clear"]) for row in page["rows"]] == [("sharded", "unclear"), ("full", word)]
     assert page["parts"] == 0
     row = page["rows"][1]
@@ -145,7 +145,7 @@ def test_the_words_of_every_row_are_those_of_its_interval(tmp_path):
     source = ConversationSource(0, "before", "s", tmp_path)
     old, new = (outcomes("sharded", right, 12, 120) for right in (114, 54))
     new = [replace(o, correct=True) if o.task == "t5" else o for o in new]
-    page = improved(RUN, source, source, old, new)
+    page = improved(RUN, source, old, new)
     whole, *parts = page["rows"]
     assert page["parts"] == len(parts) == 12
     assert whole["clear"] == "worse"
@@ -170,7 +170,7 @@ def test_what_lets_the_numbers_say_less_is_said(tmp_path):
     assert "same examples" in notices(1.0, "pocket:eval", "pocket:eval")[0]
     assert notices(1.0, a, c) == []
     source = ConversationSource(0, "before", "s", tmp_path)
-    page = improved(RUN, source, source, outcomes("full", 1), outcomes("full", 1))
+    page = improved(RUN, source, outcomes("full", 1), outcomes("full", 1))
     assert page["notices"] == [lines[2][0].replace("2.0%", "2.5%")]
 
 

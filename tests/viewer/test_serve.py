@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from smopd.errors import UserError
-from smopd.viewer.pages.serve import keep_showing
+from smopd.viewer.pages.serve import keep_calling, serve_folder
 
 
 def asked(address, path="/", host=None):
@@ -27,20 +27,20 @@ def test_files_of_the_folder_are_served_to_this_machine_and_nothing_else(tmp_pat
     (folder / "index.html").write_text("the page")
     (tmp_path / "secret").write_text("not yours")
     threads = threading.active_count()
-    with keep_showing(folder, 0, None, 0) as (address, _):
+    with serve_folder(folder, 0) as address:
         assert address.startswith("http://127.0.0.1:")
         assert asked(address) == (200, b"the page")
         assert asked(address, "/../secret")[0] == 404
         assert asked(address, "/data/")[0] == 404
         assert asked(address, host="evil.example")[0] == 403
-        with pytest.raises(UserError, match="--port"), keep_showing(folder, int(address[17:-1]), None, 0):
+        with pytest.raises(UserError, match="--port"), serve_folder(folder, int(address[17:-1])):
             pass
     assert threading.active_count() == threads
     with pytest.raises(ConnectionRefusedError):
         asked(address)
 
 
-def test_pages_are_made_anew_until_somebody_ends_it(tmp_path):
+def test_pages_are_made_anew_until_somebody_ends_it():
     calls = []
 
     def remake():
@@ -48,8 +48,6 @@ def test_pages_are_made_anew_until_somebody_ends_it(tmp_path):
         if len(calls) == 3:
             raise KeyboardInterrupt
 
-    with keep_showing(tmp_path, None, remake, 0.01) as (address, wait):
-        assert address is None
-        with pytest.raises(KeyboardInterrupt):
-            wait()
+    with pytest.raises(KeyboardInterrupt):
+        keep_calling(remake, 0.01)
     assert calls == [0, 1, 2]

@@ -18,12 +18,12 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
 from smopd.pages import render
-from smopd.runs import is_run
+from smopd.runs import Run, is_run
 from smopd.study.collect import collect
 from smopd.study.run import StudyFolder, study_folders
 from smopd.tracking import Track, quiet
 from smopd.viewer.pages import packing
-from smopd.viewer.pages.conversations import Shown, evaluated, rollouts
+from smopd.viewer.pages.conversations import Shown, evaluated, rollouts_of
 from smopd.viewer.pages.packing import json_bytes, pack, script
 from smopd.viewer.pages.runs import ConversationSource, read_run, sources_of
 from smopd.viewer.pages.studies import study_payload, study_runs
@@ -97,9 +97,10 @@ def _read(
     """The index, and the packs as they are written."""
     runs, sources = list[dict[str, Any]](), list[ConversationSource]()
     for number, path in enumerate(folders):
-        alone = not is_run(path)
-        runs.append(_evaluation_alone(path) if alone else read_run(path))
-        sources += _source_alone(number, path) if alone else sources_of(number, path)
+        whole = is_run(path)
+        run, run_sources = (read_run(path), sources_of(number, path)) if whole else _read_alone(number, path)
+        runs.append(run)
+        sources += run_sources
     names = [run["name"] for run in runs]
     for number, run in enumerate(runs):
         if names.count(run["name"]) > 1:
@@ -141,7 +142,7 @@ def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, 
     """All conversations in packs of about one size."""
     batch, size = list[tuple[int, Shown, bytes]](), 0
     for number, source in enumerate(sources):
-        for shown in rollouts(source.folder) if source.kind == "training" else evaluated(source.folder):
+        for shown in _conversations(source):
             record = shown.packed()
             batch.append((number, shown, record))
             size += len(record)
@@ -150,6 +151,13 @@ def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, 
                 batch, size = [], 0
     if batch:
         yield batch
+
+
+def _conversations(source: ConversationSource) -> Iterator[Shown]:
+    if source.kind != "training":
+        return evaluated(source.folder)
+    files = Run(source.folder).rollout_files
+    return chain.from_iterable(rollouts_of(source.folder, file) for file in files)
 
 
 class _Rows:
@@ -189,26 +197,21 @@ def _summaries(
         if same:
             before = same[0]
             outcomes = load_outcomes(before.folder), load_outcomes(after.folder)
-            summary = improved(runs[after.run], before, after, *outcomes, set(logged.get(number, ())))
+            summary = improved(runs[after.run], after, *outcomes, set(logged.get(number, ())))
             yield {**summary, "before": _key(before, runs), "after": _key(after, runs)}
 
 
-def _evaluation_alone(path: Path) -> dict[str, Any]:
-    """An evaluation without a run folder, told as far as a run is."""
-    identity = load_identity(path)
+def _read_alone(number: int, path: Path) -> tuple[dict[str, Any], list[ConversationSource]]:
+    """An evaluation without a run folder, told as far as a run is, and itself if it is finished."""
+    identity, summary, name = load_identity(path), load_summary(path), path.resolve().name
     empty: dict[str, Any] = {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
-    return {
-        "name": path.resolve().name, "model": str(identity.get("model", "")), "method": "", "data": "",
+    run = {
+        "name": name, "model": str(identity.get("model", "")), "method": "", "data": "",
         "seed": 0, "steps": 0, "done": 0, "rollouts": 0,
         "ended": "An evaluation; nothing was trained here.", **empty,
         "starts": [], "warnings": [], "checkpoints": [],
     }  # fmt: skip
-
-
-def _source_alone(number: int, path: Path) -> list[ConversationSource]:
-    if (summary := load_summary(path)) is None:
-        return []
-    identity = load_identity(path)
-    kind = "after" if identity.get("adapter") else "before"
-    examples = str(identity.get("examples", ""))
-    return [ConversationSource(number, kind, path.resolve().name, path, examples, summary=summary)]
+    if summary is None:
+        return run, []
+    kind, examples = "after" if identity.get("adapter") else "before", str(identity.get("examples", ""))
+    return run, [ConversationSource(number, kind, name, path, examples, summary=summary)]

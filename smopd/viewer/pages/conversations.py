@@ -1,12 +1,10 @@
-"""The conversations of a run as records for the pages: those of its evaluations and, while it trained, its
-rollouts, each with what the token logs know of its replies.
-"""
+"""Conversations of evaluations and of training as records for the pages, with their token logs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +12,6 @@ from smopd.errors import UserError
 from smopd.evaluation import tokens as evaluation_tokens
 from smopd.evaluation.store import load_outcomes, load_summary
 from smopd.files import read_jsonl
-from smopd.runs import Run
 from smopd.runs import tokens as training_tokens
 from smopd.runs.layout import TOKENS
 from smopd.scoring.token_log import Others
@@ -25,25 +22,6 @@ from smopd.viewer.pages.packing import fixed, record
 LONGEST_TEXT, LONGEST_REPLY = 1_000_000, 50_000
 
 
-class Likely(NamedTuple):
-    """Likely tokens other than the sampled ones: how many each row has, and all of them in a row."""
-
-    counts: np.ndarray
-    ids: np.ndarray
-    logps: np.ndarray
-    ends: np.ndarray  # where those of each row end
-
-    @classmethod
-    def of(cls, others: Others) -> "Likely":
-        logps = others.logps.astype(np.float32)
-        return cls(others.counts, others.tokens, logps, np.cumsum(others.counts, dtype=np.int64))
-
-    def rows(self, first: int, last: int) -> "Likely":
-        begin, end = (int(self.ends[place - 1]) if place else 0 for place in (first, last))
-        ids, logps = self.ids[begin:end], self.logps[begin:end]
-        return Likely(self.counts[first:last], ids, logps, self.ends[first:last] - begin)
-
-
 @dataclass(frozen=True)
 class Part:
     """The tokens of one reply under one term of the loss, or under the model alone."""
@@ -51,7 +29,7 @@ class Part:
     term: str
     weight: float | None
     values: dict[str, np.ndarray]
-    others: dict[str, "Likely"]  # by model
+    others: dict[str, Others]  # by model
 
 
 @dataclass
@@ -82,37 +60,20 @@ class Shown:
 
     def packed(self) -> bytes:
         """Its record: JSON, then the columns of all its parts."""
-        turns, parts = [], []
+        turns, parts = [], list[Part]()
         for number, turn in enumerate(self.turns):
-            kept = {key: _cut(value) for key, value in turn.items()}
-            mine = self.parts.get(number, [])
-            turns.append({**kept, "parts": [_summary(part) for part in mine]})
-            parts += mine
-        used = _Pieces(self.pieces)
-        columns = list(_columns(parts, used)) if parts else []
+            turn_parts = self.parts.get(number, [])
+            turns.append({**_cut_texts(turn), "parts": [_summary(part) for part in turn_parts]})
+            parts += turn_parts
+        places: dict[int, int] = {}
+        columns = list(_columns(parts, places)) if parts else []
         models = list(parts[0].others) if parts else []
-        head = {key: _cut(value) for key, value in self.head.items()}
-        return record({**head, "turns": turns, "pieces": used.texts, "models": models}, columns)
+        pieces = [self.pieces.get(token, f"[{token}]") for token in places]
+        return record({**_cut_texts(self.head), "turns": turns, "pieces": pieces, "models": models}, columns)
 
 
-class _Pieces:
-    """The texts of the tokens that occur in one conversation, numbered."""
-
-    def __init__(self, known: Mapping[int, str]) -> None:
-        self.known, self.places, self.texts = known, dict[int, int](), list[str]()
-
-    def number(self, ids: np.ndarray) -> np.ndarray:
-        unlike, inverse = np.unique(ids, return_inverse=True)
-        for token in unlike.tolist():
-            if token not in self.places:
-                self.places[token] = len(self.texts)
-                self.texts.append(self.known.get(token, f"[{token}]"))
-        places = [min(self.places[token], 65535) for token in unlike.tolist()]
-        return np.array(places, dtype="<u2")[inverse]
-
-
-def _cut(value: Any) -> Any:
-    return value[:LONGEST_TEXT] if isinstance(value, str) else value
+def _cut_texts(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value[:LONGEST_TEXT] if isinstance(value, str) else value for key, value in row.items()}
 
 
 def _summary(part: Part) -> dict[str, Any]:
@@ -123,13 +84,18 @@ def _summary(part: Part) -> dict[str, Any]:
     return {**summary, "weight": float(part.weight), "delta": float(delta)}
 
 
-def _columns(parts: list[Part], pieces: _Pieces) -> Iterator[np.ndarray]:
-    """Two-byte columns, then one-byte ones, in the order that the page reads them."""
+def _columns(parts: list[Part], places: dict[int, int]) -> Iterator[np.ndarray]:
+    """Two-byte columns, then one-byte ones, as the page reads them; `places` collects token ids."""
+
+    def number(ids: np.ndarray) -> np.ndarray:
+        unlike, inverse = np.unique(ids, return_inverse=True)
+        numbers = [min(places.setdefault(token, len(places)), 65535) for token in unlike.tolist()]
+        return np.array(numbers, dtype="<u2")[inverse]
 
     def join(name: str) -> np.ndarray:
         return np.concatenate([part.values[name] for part in parts])
 
-    yield pieces.number(join("token"))
+    yield number(join("token"))
     yield fixed(join("entropy"))
     yield fixed(-join("student_logp"))
     trained = "teacher_logp" in parts[0].values
@@ -138,7 +104,7 @@ def _columns(parts: list[Part], pieces: _Pieces) -> Iterator[np.ndarray]:
         yield fixed(-join("teacher_logp"))
         yield fixed(join("divergence"))
     for model in parts[0].others:
-        yield pieces.number(np.concatenate([part.others[model].ids for part in parts]))
+        yield number(np.concatenate([part.others[model].tokens for part in parts]))
         yield fixed(-np.concatenate([part.others[model].logps for part in parts]))
     for model in parts[0].others:
         yield np.concatenate([part.others[model].counts for part in parts]).astype(np.uint8)
@@ -156,11 +122,6 @@ def evaluated(folder: Path) -> Iterator[Shown]:
         head = {name: getattr(o, name) for name in ("system", "full", "extracted", "status", "detail")}
         head["expected"] = answer_text(o.task, o.answer)
         yield Shown(o.id, o.view, o.task, o.shards, o.run, 0, o.correct, o.status, head, o.turns, *tokens)
-
-
-def rollouts(run: Path) -> Iterator[Shown]:
-    """The conversations that a run trained on, step by step, as far as they were written."""
-    return chain.from_iterable(rollouts_of(run, file) for file in Run(run).rollout_files)
 
 
 def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
@@ -216,43 +177,41 @@ def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, M
         log = evaluation_tokens.read(path, "numpy")
         values = dict(log.values)
         values["student_logp"] = values.pop("logp")
-        rows = {evaluation_tokens.MODEL: Likely.of(log.others)}
-        for first, last in _segments(values, ("conversation", "turn")):
-            part = Part("", None, *_piece(values, rows, first, last))
+        others = {evaluation_tokens.MODEL: log.others}
+        for first, columns, likely in _cut_replies(values, others, ("conversation", "turn")):
             key = (log.view, log.run, log.ids[int(values["conversation"][first])])
-            by_conversation.setdefault(key, ({}, log.pieces))[0][int(values["turn"][first])] = [part]
+            parts, _ = by_conversation.setdefault(key, ({}, log.pieces))
+            parts[int(values["turn"][first])] = [Part("", None, columns, likely)]
     return by_conversation
 
 
 def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:
     log = training_tokens.read(path, "numpy")
-    values = log.values
-    rows = {model: Likely.of(others) for model, others in log.others.items()}
-    by_rollout: dict[tuple[int, str], Parts] = {}
-    for first, last in _segments(values, ("rollout", "view", "turn", "part")):
+    values, by_rollout = log.values, dict[tuple[int, str], Parts]()
+    for first, columns, likely in _cut_replies(values, log.others, ("rollout", "view", "turn", "part")):
         view, term = log.views[int(values["view"][first])], log.terms[int(values["part"][first])]
-        part = Part(term, float(values["weight"][first]), *_piece(values, rows, first, last))
+        part = Part(term, float(values["weight"][first]), columns, likely)
         of_rollout = by_rollout.setdefault((int(values["rollout"][first]), view), {})
         of_rollout.setdefault(int(values["turn"][first]), []).append(part)
     return by_rollout, log.pieces
 
 
-def _segments(values: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Where rows of one reply begin and end: they stand together."""
+def _cut_replies(
+    values: Mapping[str, np.ndarray], others: Mapping[str, Others], names: tuple[str, ...]
+) -> Iterator[tuple[int, dict[str, np.ndarray], dict[str, Others]]]:
+    """Of every reply, whose rows stand together: its first row, its columns, its likely tokens by model."""
     count = len(values["position"])
     changes = np.zeros(max(0, count - 1), dtype=bool)
     for name in names:
         changes |= np.diff(values[name].astype(np.int64)) != 0
     ends = [0, *(np.flatnonzero(changes) + 1).tolist(), count] if count else []
+    places = {m: np.append(0, np.cumsum(some.counts, dtype=np.int64)) for m, some in others.items()}
     for first, last in pairwise(ends):
         if values["position"][first] != 0 or values["position"][last - 1] != last - first - 1:
             raise UserError("a token log with incomplete replies: run the training again")
-        yield first, last
-
-
-def _piece(
-    values: Mapping[str, np.ndarray], likely: Mapping[str, Likely], first: int, last: int
-) -> tuple[dict[str, np.ndarray], dict[str, Likely]]:
-    last = min(last, first + LONGEST_REPLY)
-    cut = {name: column[first:last] for name, column in values.items()}
-    return cut, {model: some.rows(first, last) for model, some in likely.items()}
+        last = min(last, first + LONGEST_REPLY)
+        likely = {}
+        for model, some in others.items():
+            inside = slice(places[model][first], places[model][last])
+            likely[model] = Others(some.counts[first:last], some.tokens[inside], some.logps[inside])
+        yield first, {name: column[first:last] for name, column in values.items()}, likely

@@ -1,6 +1,4 @@
-"""A run folder as the run page shows it: settings, metrics by step, evaluations, how it ended, what it warned
-of.
-"""
+"""A run folder as the run page shows it: settings, metrics by step, evaluations, how it ended, warnings."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 from smopd.config_io import flatten
 from smopd.models.checksums import step_of
+from smopd.progress import not_judged
 from smopd.runs import Run
 from smopd.runs.evaluations import BASE
 from smopd.viewer.report import curve_point
@@ -52,7 +51,11 @@ def read_run(run: Path) -> dict[str, Any]:
     names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
     settings, plain = flatten(config.model_dump()), (str, int, float, NoneType)
     done = rows[-1]["step"] if rows else 0
-    warned = [{"step": row.get("step"), "message": str(row.get("warning", ""))} for row in folder.warnings]
+    warnings = [{"step": row.get("step"), "message": str(row.get("warning", ""))} for row in folder.warnings]
+    for status, count in not_judged(rows).items():
+        if status != "no_answer":
+            message = f"{count} replies in training were not judged: {status}"
+            warnings.append({"step": None, "message": message})
     return {
         "name": folder.name,
         "model": config.model.path,
@@ -68,7 +71,7 @@ def read_run(run: Path) -> dict[str, Any]:
         "metrics": {name: [curve_point([row.get(name)]) for row in rows] for name in names},
         "evaluations": folder.training_evaluations,
         "starts": folder.starts,
-        "warnings": [*warned, *_collect_unjudged_warnings(rows)],
+        "warnings": warnings,
         "checkpoints": [step_of(checkpoint) for checkpoint in folder.checkpoints],
     }
 
@@ -88,10 +91,3 @@ def _describe_end(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
         why = f"{patience} evaluations brought nothing better, or it was stopped"
         return f"It ended after step {done} of {steps}: {why}."
     return f"It was stopped after step {done} of {steps}; run the same command to resume."
-
-
-def _collect_unjudged_warnings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the metrics themselves complain of."""
-    counts = {s: sum(row.get(f"verdict/{s}") or 0 for row in rows) for s in ("timeout", "error")}
-    message = "{} replies in training were not judged: {}".format
-    return [{"step": None, "message": message(count, s)} for s, count in counts.items() if count]

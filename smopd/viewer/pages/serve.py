@@ -1,12 +1,13 @@
 """Shows pages over HTTP on this machine alone, and makes them anew while a run goes on."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from smopd.errors import UserError
 
@@ -38,36 +39,25 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def keep_showing(
-    folder: Path, port: int | None, remake: Callable[[], None] | None, every: float
-) -> Iterator[tuple[str | None, Callable[[], None]]]:
-    """Inside, `folder` is served (with a port) and made anew (with `remake`): the address, and what waits.
-
-    The waiting ends with Ctrl-C; the server and its thread end with the block.
-    """
-    server = None
-    if port is not None:
-        try:
-            server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=str(folder)))
-        except OSError as error:
-            advice = "choose another --port, or --port 0 for any"
-            raise UserError(f"--serve: {HOST}:{port} cannot be used: {error.strerror}; {advice}") from None
-    ended = threading.Event()
-
-    def wait() -> None:
-        while not ended.wait(every or 3600):
-            if remake:
-                remake()
-
-    thread = None
-    if server is not None:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-        thread.start()
+def serve_folder(folder: Path, port: int) -> Iterator[str]:
+    """Inside, the folder is served; its address."""
     try:
-        yield f"http://{HOST}:{server.server_port}/" if server else None, wait
+        server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=str(folder)))
+    except OSError as error:
+        advice = "choose another --port, or --port 0 for any"
+        raise UserError(f"--serve: {HOST}:{port} cannot be used: {error.strerror}; {advice}") from None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_port}/"
     finally:
-        ended.set()
-        if server is not None and thread is not None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def keep_calling(work: Callable[[], object], seconds: float) -> NoReturn:
+    """Call it again and again, with a pause before each time, until Ctrl-C."""
+    while True:
+        time.sleep(seconds)
+        work()

@@ -25,11 +25,27 @@ def study_runs(folder: StudyFolder) -> list[Path]:
 def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
     """A study in this folder, for its page; `numbers`: where its runs stand among all, by folder."""
     make = TableBuilder(results)
+
+    def arm(name: str, cells: list[Cell], view: str) -> dict[str, Any]:
+        """Mean, its interval over items, and every seed with the run it is of."""
+        matrix = results.matrix(cells, view)
+        low, high = accuracy_interval(matrix.mean(axis=0))
+        runs = [numbers.get(str((folder / cell.source.folder).resolve())) for cell in cells]
+        seeds = [
+            {"seed": cell.seed, "value": float(row.mean()), "run": run}
+            for cell, row, run in zip(cells, matrix, runs, strict=True)
+        ]
+        mean = float(matrix.mean())
+        return {"arm": name, "mean": mean, "low": low, "high": high, "seeds": seeds, "flips": []}
+
     views = []
     for view in make.views:
-        arms = [_arm(make, place, view, folder, numbers) for place in make.places]
-        base = [_base(results, cell, view, folder, numbers) for cell in results.base if view in cell.right]
-        views.append({"view": view, "arms": [*base, *(arm for arm in arms if arm)]})
+        arms = [arm(f"untrained {cell.model}", [cell], view) for cell in results.base if view in cell.right]
+        for place in make.places:
+            if cells := make.cells(place, view):
+                label = ", ".join(part for part in (place.arm, make.group(place)) if part)
+                arms.append(arm(label, cells, view) | _against_reference(make, place, view))
+        views.append({"view": view, "arms": arms})
     return {
         "name": results.name,
         "title": results.title or results.name,
@@ -44,42 +60,16 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
     }
 
 
-def _arm(
-    make: TableBuilder, place: Place, view: str, folder: Path, numbers: dict[str, int]
-) -> dict[str, Any] | None:
-    cells = make.cells(place, view)
-    if not cells:
-        return None
-    effect = make.effects[view].get(place)
-    spread = _cells(make.results, cells, view, folder, numbers)
-    label = ", ".join(part for part in (place.arm, make.group(place)) if part)
-    payload = {"arm": label, "reference": place.arm == make.results.reference, **spread, "flips": []}
-    if effect:
+def _against_reference(make: TableBuilder, place: Place, view: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"reference": place.arm == make.results.reference}
+    if effect := make.effects[view].get(place):
         clustered = effect.clustered
-        payload |= {
+        facts |= {
             "verdict": effect.verdict, "difference": effect.delta, "p": effect.p_adjusted,
             "low_difference": clustered.low if clustered else None,
             "high_difference": clustered.high if clustered else None, "flips": _flips(make, place, view),
         }  # fmt: skip
-    return payload
-
-
-def _base(results: Results, cell: Cell, view: str, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
-    return {"arm": f"untrained {cell.model}", **_cells(results, [cell], view, folder, numbers), "flips": []}
-
-
-def _cells(
-    results: Results, cells: list[Cell], view: str, folder: Path, numbers: dict[str, int]
-) -> dict[str, Any]:
-    """Mean, its interval over items, and every seed with the run it is of."""
-    matrix = results.matrix(cells, view)
-    low, high = accuracy_interval(matrix.mean(axis=0))
-    seeds = [
-        {"seed": cell.seed, "value": float(row.mean()),
-         "run": numbers.get(str((folder / cell.source.folder).resolve()))}
-        for cell, row in zip(cells, matrix, strict=True)
-    ]  # fmt: skip
-    return {"mean": float(matrix.mean()), "low": low, "high": high, "seeds": seeds}
+    return facts
 
 
 def _flips(make: TableBuilder, place: Place, view: str) -> list[dict[str, Any]]:

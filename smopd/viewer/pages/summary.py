@@ -9,7 +9,6 @@ saw costs more.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter
 from typing import Any
 
 from smopd.evaluation.evaluate import Outcome
@@ -39,21 +38,21 @@ DISTILLED = (
 
 
 def improved(
-    run: dict[str, Any], before: ConversationSource, after: ConversationSource,
-    old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = (),
+    run: dict[str, Any], after: ConversationSource, old: Sequence[Outcome], new: Sequence[Outcome],
+    logged: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """The page of one run: its untrained and its trained model on the same tasks.
-
-    `logged`: ids that have a token log; they are shown before others.
-    """
+    """The page of one run: untrained and trained on the same tasks; `logged`: ids that are shown first."""
     rows = _changes(old, new)
     full = next((row["before"] for row in rows if row["view"] == "full"), None)
+    examples = []
+    for was, now, why in select_examples(old, new, logged):
+        task = {"id": was.id, "view": was.view, "task": was.task, "user": was.turns[-1]["user"], "why": why}
+        replies = {"before": was.turns[-1]["reply"], "after": now.turns[-1]["reply"]}
+        examples.append({**task, **replies, "was": was.correct, "now": now.correct})
     step = after.step or run["done"]
     steps = f"{step} steps" + (f" (the run came to step {run['done']})" if step < run["done"] else "")
     return {
         "run": run["name"],
-        "before": before.name,
-        "after": after.name,
         "trained": f"{run['model']} was trained with the method {run['method']} for {steps} on "
         f"{run['data']}, {run['rollouts']} conversations a step.",
         "notices": notices(full, run["data"], str(load_identity(after.folder).get("data", ""))),
@@ -62,20 +61,7 @@ def improved(
         "parts": sum(1 for row in rows if row["only"]),
         "facts": [*_facts(old, new), *_training(run)],
         "how": _describe_method(run["method"]),
-        "examples": [
-            {
-                "id": was.id,
-                "view": was.view,
-                "task": was.task,
-                "why": why,
-                "user": was.turns[-1]["user"],
-                "before": was.turns[-1]["reply"],
-                "after": now.turns[-1]["reply"],
-                "was": was.correct,
-                "now": now.correct,
-            }
-            for was, now, why in select_examples(old, new, logged)
-        ],
+        "examples": examples,
     }
 
 
@@ -87,22 +73,16 @@ def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, A
         pair = [o for o in old if o.view == view], [o for o in new if o.view == view]
         name = NAMES.get(view, view)
         compared.append((name, view, {}, *pair))
-        compared += _split(name, view, "task", *pair)
-        if view != "full":
-            compared += _split(name, view, "shards", *pair)
+        for by, unit in (("task", ""), ("shards", " turns")):
+            if (view, by) == ("full", "shards"):
+                continue
+            values = sorted({getattr(o, by) for o in pair[0]})
+            for v in values if len(values) > 1 else []:
+                first, second = ([o for o in side if getattr(o, by) == v] for side in pair)
+                compared.append((f"{name}: {v}{unit}", view, {by: v}, first, second))
     compared = [one for one in compared if {o.id for o in one[3]} & {o.id for o in one[4]}]
     parts = sum(1 for one in compared if one[2])
     return [_row(*one, level=1 - (1 - LEVEL) / (parts if one[2] else 1)) for one in compared]
-
-
-def _split(name: str, view: str, by: str, old: list[Outcome], new: list[Outcome]) -> list[Compared]:
-    of: Callable[[Outcome], Any] = attrgetter(by)
-    values = sorted({of(o) for o in old})
-    unit = " turns" if by == "shards" else ""
-    return [
-        (f"{name}: {v}{unit}", view, {by: v}, [o for o in old if of(o) == v], [o for o in new if of(o) == v])
-        for v in (values if len(values) > 1 else [])
-    ]
 
 
 def _row(
@@ -166,7 +146,7 @@ def select_examples(
     old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = ()
 ) -> list[tuple[Outcome, Outcome, str]]:
     """Conversations that show the change, before and after, and what they show: two that were gained, of two
-    tasks if it can be, and one that was lost, or is still wrong. `logged`: ids that are shown before others.
+    tasks if it can be, and one that was lost, or is still wrong. `logged`: ids that are shown first.
     """
     view = "sharded" if any(o.view == "sharded" for o in new) else (new[0].view if new else "")
     was, now = ({o.id: o for o in some if o.view == view and not o.run} for some in (old, new))
