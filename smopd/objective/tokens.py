@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil, floor
 from typing import Any, Literal
 
 from smopd.lazy import torch
-from smopd.objective.selection import Interpolation, keep_mask
 from smopd.plugins import calling, check_function, is_number, require, unexpected
 from smopd.rollout.play import Draw, Reply
 from smopd.scoring.stats import TokenStats, checked_vector
@@ -92,6 +92,7 @@ class JoinedTokens:
 
 Ranking = Callable[[Any], "torch.Tensor"]  # Tokens -> [n]; the highest are kept
 Scope = Literal["reply", "batch"]
+Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,29 @@ def _min_max(values: torch.Tensor) -> torch.Tensor:
 
 
 # Weights and how they combine.
+
+
+def keep_mask(
+    entropy: torch.Tensor, keep: float = 0.8, interpolation: Interpolation = "linear"
+) -> torch.Tensor:
+    """True for the tokens whose entropy reaches the reply's (1 - keep) quantile; ties are kept."""
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep must be in (0, 1], found {keep}")
+    if keep == 1 or entropy.numel() == 0:
+        return torch.ones_like(entropy, dtype=torch.bool)
+    ordered = entropy.detach().sort().values
+    rank = (1 - keep) * (ordered.numel() - 1)
+    # 1 - 0.7 is a little more than 0.3: without this a token right at the threshold would fall below it
+    rank = round(rank) if abs(rank - round(rank)) < 1e-9 else rank
+    below, above = ordered[floor(rank)], ordered[ceil(rank)]
+    threshold = {
+        "linear": torch.minimum(below + (rank - floor(rank)) * (above - below), above),
+        "lower": below,
+        "higher": above,
+        "midpoint": (below + above) / 2,
+        "nearest": ordered[round(rank)],
+    }[interpolation]
+    return entropy.detach() >= threshold
 
 
 def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") -> Weight:
