@@ -10,7 +10,6 @@ from smopd.seeds import rng
 
 
 def _set_name(replies: Replies, name: str) -> Replies:
-    """The same under the name that a plan shows."""
     replies.__name__ = name
     return replies
 
@@ -62,7 +61,6 @@ def one_sampled(replies: Replies) -> Replies:
     """One of them, drawn for each rollout among those that are not empty."""
     up_to_drawn = up_to_one_sampled(replies)
 
-    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
-        return list(up_to_drawn(candidates, moment))[-1:]
-
-    return _set_name(chosen, f"one_sampled({replies.__name__})")
+    return _set_name(
+        lambda given, moment: up_to_drawn(given, moment)[-1:], f"one_sampled({replies.__name__})"
+    )
