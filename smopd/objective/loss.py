@@ -71,9 +71,8 @@ def term_loss(
     zero: torch.Tensor,
     pool_share: float | None = None,
 ) -> TermLoss:
-    """The term's loss of one rollout; 0 without replies.
-
-    `pool_share`: for a term divided once for a group or the whole step, what its sum is multiplied with.
+    """The term's loss of one rollout; 0 without replies. `pool_share`: for a term divided once for a group or
+    the whole step, what its sum is multiplied with.
     """
     if not stats:
         return TermLoss(zero)
@@ -85,14 +84,8 @@ def term_loss(
         carried = turn_weight * _sum_kept_costs(term, reply)
         sums.append(carried / _divisor(term, reply.weight) if pool_share is None else carried)
     total = torch.stack(sums).mean() if pool_share is None else torch.stack(sums).sum() * pool_share
-    return TermLoss(
-        value=total * term.scale,
-        replies=tuple(replies),
-        stats=tuple(stats),
-        over=tuple(term.cap.over(s.divergence.detach()) for s in stats),
-        turn_weights=weights,
-        deltas=turns.deltas,
-    )
+    over = tuple(term.cap.over(s.divergence.detach()) for s in stats)
+    return TermLoss(total * term.scale, tuple(replies), tuple(stats), over, weights, turns.deltas)
 
 
 def _sum_kept_costs(term: Term, reply: TokenStats) -> torch.Tensor:

@@ -59,8 +59,5 @@ def up_to_one_sampled(replies: Replies) -> Replies:
 
 def one_sampled(replies: Replies) -> Replies:
     """One of them, drawn for each rollout among those that are not empty."""
-    up_to_drawn = up_to_one_sampled(replies)
-
-    return _set_name(
-        lambda given, moment: up_to_drawn(given, moment)[-1:], f"one_sampled({replies.__name__})"
-    )
+    up_to_drawn, name = up_to_one_sampled(replies), f"one_sampled({replies.__name__})"
+    return _set_name(lambda candidates, moment: up_to_drawn(candidates, moment)[-1:], name)
