@@ -24,10 +24,10 @@ from smopd.objective.tokens import Moment, Tokens
 from smopd.plugins import calling
 from smopd.rollout.play import Peers, Reply, Rollout
 from smopd.scoring import kernel, passes, plain
+from smopd.scoring.kernel import sampled_logps
 from smopd.scoring.losses import RowLoss
 from smopd.scoring.passes import body_and_head
 from smopd.scoring.plain import Scored, cap_of
-from smopd.scoring.profile import sampled_logps
 from smopd.scoring.stats import Decision, TokenStats
 
 
