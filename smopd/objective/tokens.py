@@ -141,9 +141,6 @@ every_token = Weight(
 )
 
 
-# Rankings: by what tokens are kept, the highest first.
-
-
 def entropy(tokens: Tokens) -> torch.Tensor:
     return tokens.entropy
 
@@ -182,9 +179,6 @@ def _min_max(values: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(values)
     low, high = values.min(), values.max()
     return torch.where(low == high, 0.0, (values - low) / (high - low))
-
-
-# Weights and how they combine.
 
 
 def keep_mask(
