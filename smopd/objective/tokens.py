@@ -141,20 +141,18 @@ every_token = Weight(
 )
 
 
-def entropy(tokens: Tokens) -> torch.Tensor:
-    return tokens.entropy
+def _named(function: Ranking, name: str) -> Ranking:
+    """The same under the name that a plan shows and that it is imported by."""
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
-def inverted_entropy(tokens: Tokens) -> torch.Tensor:
-    return -tokens.entropy
-
-
-def divergence(tokens: Tokens) -> torch.Tensor:
-    return tokens.divergence
-
-
-def at_random(tokens: Tokens) -> torch.Tensor:
-    return tokens.noise
+entropy = _named(lambda tokens: tokens.entropy, "entropy")
+inverted_entropy = _named(lambda tokens: -tokens.entropy, "inverted_entropy")
+divergence = _named(lambda tokens: tokens.divergence, "divergence")
+at_random = _named(lambda tokens: tokens.noise, "at_random")
+log_ratio = _named(lambda tokens: tokens.log_ratio, "log_ratio")
+advantage = _named(lambda tokens: tokens.advantage, "advantage")
 
 
 def soft_or(clip: float = 0.0) -> Ranking:
@@ -169,8 +167,7 @@ def soft_or(clip: float = 0.0) -> Ranking:
         h, d = (_min_max(values) for values in (h, d))
         return h + d - h * d
 
-    ranking.__name__ = f"soft_or({clip:g})" if clip else "soft_or"
-    return ranking
+    return _named(ranking, f"soft_or({clip:g})" if clip else "soft_or")
 
 
 def _min_max(values: torch.Tensor) -> torch.Tensor:
@@ -264,14 +261,6 @@ def counted(weight: TokenWeight) -> Weight:
         return [torch.where(w == 0, tiny, w) for w in weights_of(inner, replies)]
 
     return replace(inner, text=f"counted({inner.text})", over=over, selects=False)
-
-
-def log_ratio(tokens: Tokens) -> torch.Tensor:
-    return tokens.log_ratio
-
-
-def advantage(tokens: Tokens) -> torch.Tensor:
-    return tokens.advantage
 
 
 def product(*weights: TokenWeight) -> Weight:
