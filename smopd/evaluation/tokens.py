@@ -57,8 +57,8 @@ class TokenRecorder:
         self, replies: Sequence[tuple[int, int, Any]]
     ) -> tuple[dict[str, Any], Others, dict[int, str]]:
         from smopd.rollout.hf import HFEngine
+        from smopd.scoring.kernel import token_profile
         from smopd.scoring.passes import body_and_head, reply_hidden
-        from smopd.scoring.profile import token_profile
 
         engine = self.driver.engine
         assert isinstance(engine, HFEngine)

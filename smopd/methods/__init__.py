@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field  # noqa: F401
+
 from smopd import objective as parts
 from smopd import scoring  # noqa: F401
 from smopd.config_io import check, choices, flatten

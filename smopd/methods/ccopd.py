@@ -1,8 +1,6 @@
 """CCOPD (arXiv 2605.30251): the base model that saw the complete task teaches the answer turn alone."""
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -10,20 +8,18 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    return parts.Plan(
-        (Play(),),
-        (parts.Term("answer", parts.answer, parts.whole_task, scoring.gjs(s.beta), weights="base",
-                    mean_over="all", per="batch"),),
-    )  # fmt: skip
-
-
-METHODS = [
-    Method(
-        name="ccopd", title="CCOPD: canonical-context on-policy distillation",
-        summary="Reverse KL of the answer turn to the frozen base model that saw the complete task in one "
-        "message.",
-        paper="CCOPD, arXiv 2605.30251", section=Settings, plan=plan, settings={}, group="related",
-        formula="L = mean over the step's answer tokens of KL(S || T_full), T the base model.",
-        choices="Native. The divisor, tokens of the whole step, is ours. Its own training: lr 3e-5, GSM8K.",
+    loss = scoring.gjs(s.beta)
+    term = parts.Term(
+        "answer", parts.answer, parts.whole_task, loss, mean_over="all", per="batch", weights="base"
     )
-]  # fmt: skip
+    return parts.Plan((Play(),), (term,))
+
+
+METHODS = [Method(
+    name="ccopd", title="CCOPD: canonical-context on-policy distillation",
+    summary="Reverse KL of the answer turn to the frozen base model that saw the complete task in one "
+    "message.",
+    paper="CCOPD, arXiv 2605.30251", section=Settings, plan=plan, group="related",
+    formula="L = mean over the step's answer tokens of KL(S || T_full), T the base model.",
+    choices="Native. The divisor, tokens of the whole step, is ours. Its own training: lr 3e-5, GSM8K.",
+)]  # fmt: skip

@@ -1,9 +1,7 @@
 """CREDIT (arXiv 2605.11613): reverse KL to a teacher from which is taken what it says whatever the input."""
 
-from pydantic import Field
-
 from smopd.chat.messages import full_messages
-from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
+from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
@@ -21,24 +19,20 @@ def plan(s: Settings) -> "parts.Plan":
         taken = [(-s.lam / len(others), shown) for shown in others] if s.lam else []
         return [*parts.clean(reply, peers), *taken]
 
-    return parts.Plan(
-        (Play(samples=s.samples),),
-        (parts.Term("distil", parts.sharded, specific, scoring.reverse_kl(), mean_over="all", per="batch"),),
-    )
+    term = parts.Term("distil", parts.sharded, specific, scoring.reverse_kl(), mean_over="all", per="batch")
+    return parts.Plan((Play(samples=s.samples),), (term,))
 
 
-METHODS = [
-    Method(
-        name="credit", title="CREDIT: a teacher less what it says to other inputs",
-        summary="Reverse KL to the teacher's logits less a share of its logits under another example of the "
-        "step.",
-        paper="CREDIT, arXiv 2605.11613",
-        section=Settings, plan=plan, settings={"teacher.decay": 0.99}, group="compared",
-        formula="R(v) = log T(v|x) - log S(v) - (lam/C) sum over C other inputs x' of log T(v|x'); "
-        "L = -(1/tokens of the step) sum over tokens and v of S(v) R(v), which is "
-        "KL(S || softmax(z_x - (lam/C) sum z_x')) up to a constant.",
-        choices="(x, z): the clean context; x': that of another example of the step, as many user turns for "
-        "a middle reply, the whole task for the answer. A step of one example has none: plain reverse KL. "
-        "The whole vocabulary instead of the teacher's top 20. Its own training: lr 1e-6, 32 problems.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="credit", title="CREDIT: a teacher less what it says to other inputs",
+    summary="Reverse KL to the teacher's logits less a share of its logits under another example of the "
+    "step.",
+    paper="CREDIT, arXiv 2605.11613",
+    section=Settings, plan=plan, settings={"teacher.decay": 0.99}, group="compared",
+    formula="R(v) = log T(v|x) - log S(v) - (lam/C) sum over C other inputs x' of log T(v|x'); L = "
+    "-(1/tokens of the step) sum over tokens and v of S(v) R(v), which is KL(S || softmax(z_x - (lam/C) sum "
+    "z_x')) up to a constant.",
+    choices="(x, z): the clean context; x': that of another example of the step, as many user turns for a "
+    "middle reply, the whole task for the answer. A step of one example has none: plain reverse KL. The "
+    "whole vocabulary instead of the teacher's top 20. Its own training: lr 1e-6, 32 problems.",
+)]  # fmt: skip

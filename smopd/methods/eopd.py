@@ -4,9 +4,7 @@ uncertain.
 
 from typing import Any
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -36,19 +34,16 @@ def plan(s: Settings) -> "parts.Plan":
     )  # fmt: skip
 
 
-METHODS = [
-    Method(
-        name="eopd", title="EOPD: forward KL besides, where the teacher is uncertain",
-        summary="Policy gradient on log T - log S on every token; forward KL on those of high teacher "
-        "entropy.",
-        paper="EOPD, arXiv 2603.07079", section=Settings, plan=plan, settings={}, group="compared",
-        formula="A = log T(y) - log S_old(y), r = S(y)/S_old(y); L = (1/tokens of the step) sum "
-        "-min(r A, clip(r, 1 - eps, 1 + eps) A) + alpha [H_T >= 0.8] sum_v T_16(v) (log T_16(v) - log S(v)), "
-        "T_16: the teacher on its 16 likeliest tokens, summing to 1 there.",
-        choices="Teacher: the EMA under the clean context (the paper's is a larger model). Sharded replies. "
-        "S_old: the engine's log-probabilities; with one update a step the clip (0.2, the paper names none) "
-        "only meets what engine and training differ by. The first part is its gradient, as a weighted "
-        "log-likelihood. The authors' code does not renormalise the teacher, the paper does. "
-        "Its own training: lr 3e-6, batch 128, temperature 1.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="eopd", title="EOPD: forward KL besides, where the teacher is uncertain",
+    summary="Policy gradient on log T - log S on every token; forward KL on those of high teacher entropy.",
+    paper="EOPD, arXiv 2603.07079", section=Settings, plan=plan, group="compared",
+    formula="A = log T(y) - log S_old(y), r = S(y)/S_old(y); L = (1/tokens of the step) sum -min(r A, "
+    "clip(r, 1 - eps, 1 + eps) A) + alpha [H_T >= 0.8] sum_v T_16(v) (log T_16(v) - log S(v)), T_16: the "
+    "teacher on its 16 likeliest tokens, summing to 1 there.",
+    choices="Teacher: the EMA under the clean context (the paper's is a larger model). Sharded replies. "
+    "S_old: the engine's log-probabilities; with one update a step the clip (0.2, the paper names none) only "
+    "meets what engine and training differ by. The first part is its gradient, as a weighted log-likelihood. "
+    "The authors' code does not renormalise the teacher, the paper does. Its own training: lr 3e-6, batch "
+    "128, temperature 1.",
+)]  # fmt: skip

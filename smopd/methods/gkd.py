@@ -1,8 +1,6 @@
 """GKD (arXiv 2306.13649): the generalised Jensen-Shannon divergence on the student's own samples."""
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -13,22 +11,16 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    return parts.Plan(
-        (Play(),),
-        (parts.Term("turns", parts.sharded, parts.clean, scoring.gjs(s.beta, s.temperature), mean_over="all",
-                    per="batch"),),
-    )  # fmt: skip
+    loss = scoring.gjs(s.beta, s.temperature)
+    term = parts.Term("turns", parts.sharded, parts.clean, loss, mean_over="all", per="batch")
+    return parts.Plan((Play(),), (term,))
 
 
-METHODS = [
-    Method(
-        name="gkd", title="GKD: generalised knowledge distillation, on-policy",
-
-        summary="GJS between student and clean teacher on every token of the student's replies; nothing "
-        "else.",
-        paper="GKD, arXiv 2306.13649", section=Settings, plan=plan, settings={}, group="related",
-        formula="m = beta T + (1 - beta) S; L = mean over the step's tokens of "
-        "beta KL(T||m) + (1 - beta) KL(S||m).",
-        choices="Only the student's samples (lambda 1). Teacher: the EMA under the clean context.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="gkd", title="GKD: generalised knowledge distillation, on-policy",
+    summary="GJS between student and clean teacher on every token of the student's replies; nothing else.",
+    paper="GKD, arXiv 2306.13649", section=Settings, plan=plan, group="related",
+    formula="m = beta T + (1 - beta) S; L = mean over the step's tokens of beta KL(T||m) + (1 - beta) "
+    "KL(S||m).",
+    choices="Only the student's samples (lambda 1). Teacher: the EMA under the clean context.",
+)]  # fmt: skip

@@ -5,9 +5,7 @@ KL on the answer, and one drawn middle turn.
 from math import inf
 from typing import Any, ClassVar
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -31,16 +29,13 @@ def plan(s: Settings) -> "parts.Plan":
     )  # fmt: skip
 
 
-METHODS = [
-    Method(
-        name="maigo", title="MAIGO: one drawn middle turn, weighted by its reliability",
-        summary="Answer turn by reverse KL to the teacher that saw user turns and task; one middle turn by "
-        "JS.",
-        paper="MAIGO, arXiv 2605.27186",
-        section=Settings, plan=plan, settings={"teacher.decay": 0.99}, group="compared",
-        formula="z ~ Bernoulli(rho). z = 1: KL(S||T_full) on a FULL reply. z = 0: KL(S||T_users+full) on the "
-        "answer + w_t * GJS_0.5(T_users, S) on one t drawn among the eligible middle turns, "
-        "w_t = med/(med + d_t), d_t = max(mean(log S(y) - log T(y)), eps), med over eligible turns up to t.",
-        choices="Native. Its own training: lr 5e-6, 100 steps, 64 rollouts a step, 256/4096 tokens.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="maigo", title="MAIGO: one drawn middle turn, weighted by its reliability",
+    summary="Answer turn by reverse KL to the teacher that saw user turns and task; one middle turn by JS.",
+    paper="MAIGO, arXiv 2605.27186",
+    section=Settings, plan=plan, settings={"teacher.decay": 0.99}, group="compared",
+    formula="z ~ Bernoulli(rho). z = 1: KL(S||T_full) on a FULL reply. z = 0: KL(S||T_users+full) on the "
+    "answer + w_t * GJS_0.5(T_users, S) on one t drawn among the eligible middle turns, w_t = med/(med + "
+    "d_t), d_t = max(mean(log S(y) - log T(y)), eps), med over eligible turns up to t.",
+    choices="Native. Its own training: lr 5e-6, 100 steps, 64 rollouts a step, 256/4096 tokens.",
+)]  # fmt: skip

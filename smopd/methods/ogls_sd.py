@@ -3,9 +3,7 @@ after wrong attempts to what it says after right ones. Its form without a verifi
 rollout learns from those logits, moved from the dirty to the clean context and beyond.
 """
 
-from pydantic import Field
-
-from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring, share_of_steps
+from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring, share_of_steps
 
 PAPER = "OGLS-SD, arXiv 2605.12400 v1"
 HINT = "Here is a reference solution to this task:\n"  # for right and wrong ones alike: what it adds cancels
@@ -56,27 +54,23 @@ def free_plan(s: Settings) -> "parts.Plan":
     return steered(s, parts.sharded, by_context)
 
 
-METHODS = [
-    Method(
-        name="ogls-sd", title="OGLS-SD: logits steered from wrong attempts to right ones",
-        summary="Wrong rollouts only: reverse KL to the base model, steered by the group's right and wrong "
-        "attempts.",
-        paper=PAPER, section=Settings, plan=plan, settings={}, group="compared",
-        formula="z_T = z_0 + lam (mean z+ - mean z-), z+ after right attempts and the reference, z- after "
-        "the group's wrong ones, its own too; L = sum over tokens and v of "
-        "clip(S (log S - log T), -.05, .05) on wrong rollouts; lam grows to 3.",
-        choices="z_0: the dirty context; z+ and z-: the clean context and an attempt's last reply. Left out "
-        "where neither a right attempt nor a reference is known. The paper leaves open the ramp's length "
-        "(here a third of the run) and the mean over a batch (here over a rollout's replies and the "
-        "rollouts). v2 of the paper takes forward KL. Its own training: lr 5e-6, LoRA 64/128, temperature "
-        "1.1.",
-    ),
-    Method(
-        name="ogls-sd-free", title="OGLS-SD without a verifier: steered from dirty to clean contexts",
-        summary="Every rollout: reverse KL to the base model's logits, moved beyond its clean context's.",
-        paper=f"after {PAPER}",
-        section=Settings, plan=free_plan, settings={"objective.samples": 1}, group="compared",
-        formula="z_T = z_dirty + lam (z_clean - z_dirty); the loss of `ogls-sd` on every sharded reply.",
-        choices="Ours: what its ablation calls positive-only steering, with the clean context as guidance.",
-    ),
-]  # fmt: skip
+METHODS = [Method(
+    name="ogls-sd", title="OGLS-SD: logits steered from wrong attempts to right ones",
+    summary="Wrong rollouts only: reverse KL to the base model, steered by the group's right and wrong "
+    "attempts.",
+    paper=PAPER, section=Settings, plan=plan, group="compared",
+    formula="z_T = z_0 + lam (mean z+ - mean z-), z+ after right attempts and the reference, z- after the "
+    "group's wrong ones, its own too; L = sum over tokens and v of clip(S (log S - log T), -.05, .05) on "
+    "wrong rollouts; lam grows to 3.",
+    choices="z_0: the dirty context; z+ and z-: the clean context and an attempt's last reply. Left out "
+    "where neither a right attempt nor a reference is known. The paper leaves open the ramp's length (here a "
+    "third of the run) and the mean over a batch (here over a rollout's replies and the rollouts). v2 of the "
+    "paper takes forward KL. Its own training: lr 5e-6, LoRA 64/128, temperature 1.1.",
+), Method(
+    name="ogls-sd-free", title="OGLS-SD without a verifier: steered from dirty to clean contexts",
+    summary="Every rollout: reverse KL to the base model's logits, moved beyond its clean context's.",
+    paper=f"after {PAPER}",
+    section=Settings, plan=free_plan, settings={"objective.samples": 1}, group="compared",
+    formula="z_T = z_dirty + lam (z_clean - z_dirty); the loss of `ogls-sd` on every sharded reply.",
+    choices="Ours: what its ablation calls positive-only steering, with the clean context as guidance.",
+)]  # fmt: skip

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -21,23 +19,18 @@ def plan(s: Settings) -> "parts.Plan":
     weights: list[Any] = [parts.log_ratio]
     weights += [early] if s.iw else []
     weights += [parts.importance(s.importance_cap)] if s.importance_cap else []
-    return parts.Plan(
-        (Play(),),
-        (parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(), parts.product(*weights),
-                    mean_over="all", per="batch"),),
-    )  # fmt: skip
+    loss, tokens = scoring.sampled_nll(), parts.product(*weights)
+    term = parts.Term("policy", parts.sharded, parts.clean, loss, tokens, mean_over="all", per="batch")
+    return parts.Plan((Play(),), (term,))
 
 
-METHODS = [
-    Method(
-        name="opd", title="On-policy distillation, sampled",
-        summary="Policy gradient whose advantage, token by token, is log T - log S of the sampled token.",
-        paper="Thinking Machines Lab 2025, On-Policy Distillation; IW-OPD as in TRL 1.16",
-        section=Settings, plan=plan, settings={},
-        group="related",
-        formula="A = sg[log T(y) - log S(y)]; L = -(1/tokens of the step) sum w A log S(y), "
-        "w_i = 1 + iw (1 - (sum of |A_j|, j < i)/(sum of |A_j|)) within a reply.",
-        choices="Teacher: the EMA under the clean context (theirs is a larger model). A is of the training "
-        "pass; TRL takes the log-probabilities of sampling where it has them.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="opd", title="On-policy distillation, sampled",
+    summary="Policy gradient whose advantage, token by token, is log T - log S of the sampled token.",
+    paper="Thinking Machines Lab 2025, On-Policy Distillation; IW-OPD as in TRL 1.16",
+    section=Settings, plan=plan, group="related",
+    formula="A = sg[log T(y) - log S(y)]; L = -(1/tokens of the step) sum w A log S(y), w_i = 1 + iw (1 - "
+    "(sum of |A_j|, j < i)/(sum of |A_j|)) within a reply.",
+    choices="Teacher: the EMA under the clean context (theirs is a larger model). A is of the training pass; "
+    "TRL takes the log-probabilities of sampling where it has them.",
+)]  # fmt: skip

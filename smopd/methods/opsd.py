@@ -1,8 +1,6 @@
 """OPSD (arXiv 2601.18734): forward KL to the base model that has seen the reference answer."""
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -12,21 +10,18 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     loss = scoring.forward_kl(s.temperature, s.clip)
-    return parts.Plan(
-        (Play(),), (parts.Term("distil", parts.sharded, parts.with_reference, loss, weights="base"),)
-    )
+    term = parts.Term("distil", parts.sharded, parts.with_reference, loss, weights="base")
+    return parts.Plan((Play(),), (term,))
 
 
-METHODS = [
-    Method(
-        name="opsd", title="OPSD: the base model that knows the answer",
-        summary="Forward KL, capped entry by entry, to the frozen base model under the clean context and "
-        "the answer.",
-        paper="OPSD, arXiv 2601.18734", section=Settings, plan=plan, settings={}, group="related",
-        formula="L = (1/|y|) sum over tokens and v of min(T (log T - log S), 0.05), both at temperature 1.1, "
-        "T: the base model after the clean context and the reference answer.",
-        choices="The paper's teacher sees a worked solution, ours the reference answer; examples without one "
-        "are left out. The released scripts run a Jensen-Shannon divergence without a cap. "
-        "Its own training: lr 2e-4, LoRA 64/128, 1,024 tokens, sampled at temperature 1.1.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="opsd", title="OPSD: the base model that knows the answer",
+    summary="Forward KL, capped entry by entry, to the frozen base model under the clean context and the "
+    "answer.",
+    paper="OPSD, arXiv 2601.18734", section=Settings, plan=plan, group="related",
+    formula="L = (1/|y|) sum over tokens and v of min(T (log T - log S), 0.05), both at temperature 1.1, T: "
+    "the base model after the clean context and the reference answer.",
+    choices="The paper's teacher sees a worked solution, ours the reference answer; examples without one are "
+    "left out. The released scripts run a Jensen-Shannon divergence without a cap. Its own training: lr "
+    "2e-4, LoRA 64/128, 1,024 tokens, sampled at temperature 1.1.",
+)]  # fmt: skip

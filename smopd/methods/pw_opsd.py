@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -20,24 +18,20 @@ def plan(s: Settings) -> "parts.Plan":
         place = (tokens.position + 0.5) / tokens.length
         return s.floor + (1 - s.floor) * ((place - s.centre) / s.width).sigmoid()
 
-    return parts.Plan(
-        (Play(),),
-        (parts.Term("turns", parts.sharded, parts.with_reference,
-                    scoring.forward_kl(s.temperature, s.entry_cap), late, mean_over="all", weights="base"),),
-    )  # fmt: skip
+    loss, teacher = scoring.forward_kl(s.temperature, s.entry_cap), parts.with_reference
+    term = parts.Term("turns", parts.sharded, teacher, loss, late, mean_over="all", weights="base")
+    return parts.Plan((Play(),), (term,))
 
 
-METHODS = [
-    Method(
-        name="pw-opsd", title="PW-OPSD: position-weighted self-distillation",
-        summary="Forward KL to the base model that knows the reference answer; weights rise with a token's "
-        "place.",
-        paper="PW-OPSD, arXiv 2605.21606", section=Settings, plan=plan, settings={}, group="related",
-        formula="w_i = 0.25 + 0.75 sigmoid((u_i - 0.3)/0.1), u_i = (i - 1/2)/n for token i of n; "
-        "L = mean over replies of (1/n) sum w_i sum_v min(T_v log(T_v/S_v), 0.05), both at temperature 1.1.",
-        choices="Privileged context: what the clean teacher sees, and the reference answer (theirs: a whole "
-        "solution). Examples without one are left out. Every reply is a sequence. The released code's u_i, "
-        "the middle of the token. Its own training: lr 5e-6, 100 steps, 32 rollouts, 1,024 tokens, sampled "
-        "at temperature 1.1 (rollout.temperature; here the recipe's, as for every method).",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="pw-opsd", title="PW-OPSD: position-weighted self-distillation",
+    summary="Forward KL to the base model that knows the reference answer; weights rise with a token's "
+    "place.",
+    paper="PW-OPSD, arXiv 2605.21606", section=Settings, plan=plan, group="related",
+    formula="w_i = 0.25 + 0.75 sigmoid((u_i - 0.3)/0.1), u_i = (i - 1/2)/n for token i of n; L = mean over "
+    "replies of (1/n) sum w_i sum_v min(T_v log(T_v/S_v), 0.05), both at temperature 1.1.",
+    choices="Privileged context: what the clean teacher sees, and the reference answer (theirs: a whole "
+    "solution). Examples without one are left out. Every reply is a sequence. The released code's u_i, the "
+    "middle of the token. Its own training: lr 5e-6, 100 steps, 32 rollouts, 1,024 tokens, sampled at "
+    "temperature 1.1 (rollout.temperature; here the recipe's, as for every method).",
+)]  # fmt: skip

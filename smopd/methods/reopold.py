@@ -3,9 +3,7 @@
 from math import log
 from typing import Any
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring, share_of_steps
+from smopd.methods import Field, Method, Play, Section, parts, scoring, share_of_steps
 
 
 class Settings(Section):
@@ -31,23 +29,19 @@ def plan(s: Settings) -> "parts.Plan":
     mask = parts.after(s.phase, parts.batch(parts.top(parts.entropy, s.keep)), before=above_floor)
     weights = [mask, parts.counted(reward)]
     weights += [parts.importance(s.importance_cap)] if s.importance_cap else []
-    return parts.Plan(
-        (Play(samples=s.samples),),
-        (parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(), parts.product(*weights),
-                    per="group"),),
-    )  # fmt: skip
+    loss, tokens = scoring.sampled_nll(), parts.product(*weights)
+    term = parts.Term("policy", parts.sharded, parts.clean, loss, tokens, per="group")
+    return parts.Plan((Play(samples=s.samples),), (term,))
 
 
-METHODS = [
-    Method(
-        name="reopold", title="REOPOLD: a floored reward, entropy-masked in its second phase",
-        summary="Policy gradient on log T - log S with a floor; after a third on the 20% of highest entropy.",
-        paper="REOPOLD, arXiv 2603.11137", section=Settings, plan=plan, settings={}, group="compared",
-        formula="R = sg[log T(y) - log S(y)], R^ = max(R, log(lam)/(1 - lam)); "
-        "L = mean over the step's prompts of -(1/sum M) sum M R^ log S(y), both sums over the prompt's "
-        "rollouts; phase 1: M = [R >= floor]; phase 2: M = top 20% of student entropy over the step.",
-        choices="Teacher: the EMA under the clean context (the paper's is a larger model). A rollout is its "
-        "sharded replies together. An example drawn twice in a step is two prompts; one of which nothing is "
-        "kept counts as 0.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="reopold", title="REOPOLD: a floored reward, entropy-masked in its second phase",
+    summary="Policy gradient on log T - log S with a floor; after a third on the 20% of highest entropy.",
+    paper="REOPOLD, arXiv 2603.11137", section=Settings, plan=plan, group="compared",
+    formula="R = sg[log T(y) - log S(y)], R^ = max(R, log(lam)/(1 - lam)); L = mean over the step's prompts "
+    "of -(1/sum M) sum M R^ log S(y), both sums over the prompt's rollouts; phase 1: M = [R >= floor]; phase "
+    "2: M = top 20% of student entropy over the step.",
+    choices="Teacher: the EMA under the clean context (the paper's is a larger model). A rollout is its "
+    "sharded replies together. An example drawn twice in a step is two prompts; one of which nothing is kept "
+    "counts as 0.",
+)]  # fmt: skip

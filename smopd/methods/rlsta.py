@@ -6,10 +6,8 @@ from dataclasses import replace
 from math import exp
 from typing import Any
 
-from pydantic import Field
-
 from smopd.chat.messages import full_messages
-from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
+from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
@@ -36,18 +34,16 @@ def plan(s: Settings) -> "parts.Plan":
     return parts.Plan((Play(samples=s.samples),), (policy, kl))
 
 
-METHODS = [
-    Method(
-        name="rlsta", title="RLSTA: reinforcement learning with single-turn anchors",
-        summary="GRPO on the answer turn; its likelihood as an answer to the complete task is added to the "
-        "outcome.",
-        paper="RLSTA, arXiv 2603.04783", section=Settings, plan=plan, settings={}, group="baselines",
-        formula="r = o + exp(mean log P(y | FULL))/n, P the base model; A = (r - mean r)/(std r + 1e-4) in "
-        "an example's n rollouts, std unbiased; L = (1/answer tokens of the step) sum of -A log S(y) + "
-        "beta (R - log R - 1), R = P(y | the student's context)/S(y).",
-        choices="Each rollout has a history of its own (theirs share a fixed one, of examples filtered for a "
-        "gap). FULL is the complete task, not the shards in one message. A group is its answers that have "
-        "tokens. One update a step, so the clip is idle. The released code makes, and does not use, a mask "
-        "for wrong answers. Its own lr: 3e-7.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="rlsta", title="RLSTA: reinforcement learning with single-turn anchors",
+    summary="GRPO on the answer turn; its likelihood as an answer to the complete task is added to the "
+    "outcome.",
+    paper="RLSTA, arXiv 2603.04783", section=Settings, plan=plan, group="baselines",
+    formula="r = o + exp(mean log P(y | FULL))/n, P the base model; A = (r - mean r)/(std r + 1e-4) in an "
+    "example's n rollouts, std unbiased; L = (1/answer tokens of the step) sum of -A log S(y) + beta (R - "
+    "log R - 1), R = P(y | the student's context)/S(y).",
+    choices="Each rollout has a history of its own (theirs share a fixed one, of examples filtered for a "
+    "gap). FULL is the complete task, not the shards in one message. A group is its answers that have "
+    "tokens. One update a step, so the clip is idle. The released code makes, and does not use, a mask for "
+    "wrong answers. Its own lr: 3e-7.",
+)]  # fmt: skip

@@ -2,9 +2,7 @@
 weighed against its group by perplexity.
 """
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -26,19 +24,17 @@ def plan(s: Settings) -> "parts.Plan":
     )  # fmt: skip
 
 
-METHODS = [
-    Method(
-        name="scope", title="SCOPE: right and wrong rollouts apart, weighed by perplexity",
-        summary="Likelihood of right rollouts the student finds odd; log-ratio on wrong ones the teacher "
-        "follows.",
-        paper="SCOPE, arXiv 2604.10688", section=Settings, plan=plan, settings={}, group="compared",
-        formula="right: w = PPL_S^(1/tau) / sum over the example's right rollouts, loss -w sum log S(y); "
-        "wrong: w = PPL_T^(-1/tau) / sum over its wrong ones, loss w sum sg[log S(y) - log T(y)] log S(y); "
-        "summed over a prompt's rollouts and their tokens, mean over the prompts of the step.",
-        choices="Teacher: the EMA under the clean context (the paper's is a larger model). A rollout is its "
-        "sharded replies together; perplexity is over all their tokens. An example drawn twice in a step is "
-        "two prompts. One update a step: the ratio to the "
-        "old policy is 1. The released code weighs right rollouts the other way round and multiplies by "
-        "their number; here as the paper has it. Its own training: lr 5e-5, batch 256, temperature 0.6.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="scope", title="SCOPE: right and wrong rollouts apart, weighed by perplexity",
+    summary="Likelihood of right rollouts the student finds odd; log-ratio on wrong ones the teacher "
+    "follows.",
+    paper="SCOPE, arXiv 2604.10688", section=Settings, plan=plan, group="compared",
+    formula="right: w = PPL_S^(1/tau) / sum over the example's right rollouts, loss -w sum log S(y); wrong: "
+    "w = PPL_T^(-1/tau) / sum over its wrong ones, loss w sum sg[log S(y) - log T(y)] log S(y); summed over "
+    "a prompt's rollouts and their tokens, mean over the prompts of the step.",
+    choices="Teacher: the EMA under the clean context (the paper's is a larger model). A rollout is its "
+    "sharded replies together; perplexity is over all their tokens. An example drawn twice in a step is two "
+    "prompts. One update a step: the ratio to the old policy is 1. The released code weighs right rollouts "
+    "the other way round and multiplies by their number; here as the paper has it. Its own training: lr "
+    "5e-5, batch 256, temperature 0.6.",
+)]  # fmt: skip

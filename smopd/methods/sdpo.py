@@ -2,9 +2,7 @@
 attempt of the same group.
 """
 
-from pydantic import Field
-
-from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
+from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
@@ -21,26 +19,19 @@ def sibling(reply: Reply, peers: Peers) -> "parts.Contexts":
 
 
 def plan(s: Settings) -> "parts.Plan":
-    return parts.Plan(
-        (Play(samples=s.samples),),
-        (parts.Term("distil", parts.sharded, sibling, scoring.top_k_gjs(s.top_k, s.beta),
-                    parts.importance(s.importance_cap), mean_over="all", per="batch"),),
-    )  # fmt: skip
+    loss, tokens = scoring.top_k_gjs(s.top_k, s.beta), parts.importance(s.importance_cap)
+    term = parts.Term("distil", parts.sharded, sibling, loss, tokens, mean_over="all", per="batch")
+    return parts.Plan((Play(samples=s.samples),), (term,))
 
 
-METHODS = [
-    Method(
-        name="sdpo", title="SDPO: the student that saw a successful sibling, averaged",
-
-        summary="Jensen-Shannon divergence to the averaged student that saw a right answer of the same "
-        "group.",
-        paper="SDPO, arXiv 2601.20802",
-        section=Settings, plan=plan, settings={"teacher.decay": 0.95}, group="related",
-        formula="L = (1/tokens of the step) sum min(S(y)/S_old(y), 2) JS(T, S) on the student's 100 "
-        "likeliest entries and one for the rest, T: the EMA after the clean context and a right sibling's "
-        "answer.",
-        choices="Rollouts without a right sibling are left out, and not counted. There is no feedback. "
-        "S_old: the engine's log-probabilities; the cap is of the authors' code. "
-        "Its own training: lr 1e-5, 32 questions a step.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="sdpo", title="SDPO: the student that saw a successful sibling, averaged",
+    summary="Jensen-Shannon divergence to the averaged student that saw a right answer of the same group.",
+    paper="SDPO, arXiv 2601.20802",
+    section=Settings, plan=plan, settings={"teacher.decay": 0.95}, group="related",
+    formula="L = (1/tokens of the step) sum min(S(y)/S_old(y), 2) JS(T, S) on the student's 100 likeliest "
+    "entries and one for the rest, T: the EMA after the clean context and a right sibling's answer.",
+    choices="Rollouts without a right sibling are left out, and not counted. There is no feedback. S_old: "
+    "the engine's log-probabilities; the cap is of the authors' code. Its own training: lr 1e-5, 32 "
+    "questions a step.",
+)]  # fmt: skip

@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -16,24 +14,18 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     use_references = s.solutions == "reference"
-    return parts.Plan(
-        (Play("full", samples=1 if use_references else s.samples, reference=use_references),),
-        (parts.Term("solutions", parts.judged(parts.full, True), None, scoring.sampled_nll(),
-                    mean_over="all", per="batch"),),
-    )  # fmt: skip
+    play = Play("full", samples=1 if use_references else s.samples, reference=use_references)
+    right, loss = parts.judged(parts.full, True), scoring.sampled_nll()
+    return parts.Plan((play,), (parts.Term("solutions", right, None, loss, mean_over="all", per="batch"),))
 
 
-METHODS = [
-    Method(
-        name="sft", title="SFT on the model's own correct FULL solutions",
-        summary="Plays the complete task in one message and trains on the replies that were judged right; "
-        "with "
-        "objective.solutions=reference on the references, which is how a base for experiments is made.",
-        paper="no paper; rejection sampling as in Yuan et al. 2023, arXiv 2308.01825",
-        section=Settings, plan=plan, settings={},
-        group="baselines",
-        formula="L = -(1/tokens of the right replies) sum log S(y) over the step's right FULL replies.",
-        choices="Solutions are sampled anew from the student at every step, not once from the base model. A "
-        "step without a right one changes nothing.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="sft", title="SFT on the model's own correct FULL solutions",
+    summary="Plays the complete task in one message and trains on the replies that were judged right; with "
+    "objective.solutions=reference on the references, which is how a base for experiments is made.",
+    paper="no paper; rejection sampling as in Yuan et al. 2023, arXiv 2308.01825",
+    section=Settings, plan=plan, group="baselines",
+    formula="L = -(1/tokens of the right replies) sum log S(y) over the step's right FULL replies.",
+    choices="Solutions are sampled anew from the student at every step, not once from the base model. A step "
+    "without a right one changes nothing.",
+)]  # fmt: skip

@@ -10,10 +10,8 @@ whole task. A cap on every token.
 from math import inf
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from smopd.errors import UserError
-from smopd.methods import Group, Method, Play, Section, parts, scoring, share_of_steps
+from smopd.methods import Field, Group, Method, Play, Section, parts, scoring, share_of_steps
 
 PAPER = "SMOPD, arXiv 2608.14647"
 
@@ -126,16 +124,7 @@ def method(
 ) -> Method:
     """A method of this family, by the settings in which it differs."""
     values = {f"objective.{key}": value for key, value in settings.items()}
-    return Method(
-        name=name,
-        title=title,
-        summary=summary,
-        paper=paper,
-        section=Settings,
-        plan=plan,
-        settings=values,
-        group=group,
-    )
+    return Method(name, title, summary, paper, Settings, plan, values, group)
 
 
 METHODS = [

@@ -4,9 +4,7 @@ drifts from the teacher.
 
 from typing import Any
 
-from pydantic import Field
-
-from smopd.methods import Method, Play, Section, parts, scoring
+from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
@@ -36,20 +34,17 @@ def plan(s: Settings) -> "parts.Plan":
     )  # fmt: skip
 
 
-METHODS = [
-    Method(
-        name="sod", title="SOD: turns count less the further they have drifted",
-        summary="Group-centred outcome and log T - log S as advantages, the latter weighed turn by turn by "
-        "drift.",
-        paper="SOD, arXiv 2605.07725", section=Settings, plan=plan, settings={}, group="related",
-        formula="d_k = mean |log S(y) - log T(y)| of turn k; w_1 = 1, w_k = min(product over u < k of "
-        "(d_u + eps)/(d_(u+1) + eps), 1.2); A = (o - mean o)/(std o + 1e-6); L = -(1/tokens of the step) "
-        "sum (A + w_k sg[log T(y) - log S(y)]) log S(y).",
-        choices="Teacher: the EMA under the clean context (the paper's is a larger model). A turn is a "
-        "sharded reply, and the first of the weights and the log-ratio is the second: at the first, this "
-        "teacher sees what the student sees, and d_1 near 0 would take all weights to 0; its tokens count in "
-        "the divisor, with A alone. One update a step: "
-        "the ratio of new to old policy is 1, its clip idle. "
-        "The released code has 0.5 for the margin, the paper 0.2. objective.outcome=0 leaves outcomes out.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="sod", title="SOD: turns count less the further they have drifted",
+    summary="Group-centred outcome and log T - log S as advantages, the latter weighed turn by turn by "
+    "drift.",
+    paper="SOD, arXiv 2605.07725", section=Settings, plan=plan, group="related",
+    formula="d_k = mean |log S(y) - log T(y)| of turn k; w_1 = 1, w_k = min(product over u < k of (d_u + "
+    "eps)/(d_(u+1) + eps), 1.2); A = (o - mean o)/(std o + 1e-6); L = -(1/tokens of the step) sum (A + w_k "
+    "sg[log T(y) - log S(y)]) log S(y).",
+    choices="Teacher: the EMA under the clean context (the paper's is a larger model). A turn is a sharded "
+    "reply, and the first of the weights and the log-ratio is the second: at the first, this teacher sees "
+    "what the student sees, and d_1 near 0 would take all weights to 0; its tokens count in the divisor, "
+    "with A alone. One update a step: the ratio of new to old policy is 1, its clip idle. The released code "
+    "has 0.5 for the margin, the paper 0.2. objective.outcome=0 leaves outcomes out.",
+)]  # fmt: skip

@@ -5,9 +5,7 @@ contexts agree, a hinge against a bad context, and hidden states drawn together.
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import Field
-
-from smopd.methods import Method, Peers, Play, Reply, Section, parts, scoring
+from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring
 
 
 class Settings(Section):
@@ -39,20 +37,17 @@ def plan(s: Settings) -> "parts.Plan":
     )  # fmt: skip
 
 
-METHODS = [
-    Method(
-        name="unisd", title="UniSD: agreement of contexts, a bad context, hidden states",
-        summary="Forward KL where several contexts agree, farther from a wrong context, with like hidden "
-        "states.",
-        paper="UniSD, arXiv 2605.06597",
-        section=Settings, plan=plan, settings={"teacher.decay": 0.98, "teacher.every": 10}, group="compared",
-        formula="w = max(0.01, 1/(1 + g min(Var_k log T_k(y) / q95, 10))), k = 1..3, q95 over the step; "
-        "L = sum w KL(T||S) / sum w + 0.01 mean max(0, 0.1 + |log S(y) - log T(y)| - |log S(y) - log T'(y)|) "
-        "+ 0.01 mean (h_S - h_T)^2 of the last hidden states, each over a reply.",
-        choices="Its auxiliary contexts hold retrieved demonstrations; here the user turns, the turns and "
-        "the task, the turns in a drawn order. The bad context holds a wrong demonstration; here the user "
-        "turns of another example of the step (none there: the hinge leaves the reply out). q95 over the "
-        "step (its code: over a device's batch). The values are its code's for the combination. Its own "
-        "training: lr 2e-5, cosine, temperature 0.7.",
-    )
-]  # fmt: skip
+METHODS = [Method(
+    name="unisd", title="UniSD: agreement of contexts, a bad context, hidden states",
+    summary="Forward KL where several contexts agree, farther from a wrong context, with like hidden states.",
+    paper="UniSD, arXiv 2605.06597",
+    section=Settings, plan=plan, settings={"teacher.decay": 0.98, "teacher.every": 10}, group="compared",
+    formula="w = max(0.01, 1/(1 + g min(Var_k log T_k(y) / q95, 10))), k = 1..3, q95 over the step; L = sum "
+    "w KL(T||S) / sum w + 0.01 mean max(0, 0.1 + |log S(y) - log T(y)| - |log S(y) - log T'(y)|) + 0.01 mean "
+    "(h_S - h_T)^2 of the last hidden states, each over a reply.",
+    choices="Its auxiliary contexts hold retrieved demonstrations; here the user turns, the turns and the "
+    "task, the turns in a drawn order. The bad context holds a wrong demonstration; here the user turns of "
+    "another example of the step (none there: the hinge leaves the reply out). q95 over the step (its code: "
+    "over a device's batch). The values are its code's for the combination. Its own training: lr 2e-5, "
+    "cosine, temperature 0.7.",
+)]  # fmt: skip

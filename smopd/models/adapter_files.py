@@ -107,7 +107,7 @@ def load_adapter(base: PreTrainedModel, folder: Path, trainable: bool = False) -
     """The base with the adapter of a folder as its student; an error unless each fits the other exactly."""
     from peft import PeftModelForCausalLM
 
-    from smopd.models.mixed_precision import compute_in_base_type
+    from smopd.models.adapters import compute_in_base_type
 
     config, tensors = read_adapter(folder)
     config.inference_mode = not trainable

@@ -1,4 +1,10 @@
-"""Student and teacher as two LoRA adapters on the same frozen base."""
+"""Student and teacher as two LoRA adapters on the same frozen base, kept in float32.
+
+Optimizer, moving average and checkpoints need the float32 matrices; products do not. PEFT would cast the
+activations of a bfloat16 base to float32 for them and add in float32, which moves twice the memory. Here the
+small matrices are rounded instead, and autograd brings their gradients back to float32. In a float32 base
+nothing is cast, and the bits are PEFT's own.
+"""
 
 import copy
 import shutil
@@ -6,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
@@ -16,7 +24,6 @@ from transformers import PreTrainedModel
 from smopd.errors import UserError
 from smopd.models.adapter_files import CONFIG, STUDENT, WEIGHTS, Tensors, load_adapter
 from smopd.models.loading import lora_targets
-from smopd.models.mixed_precision import base_type, compute_in_base_type
 from smopd.seeds import derive
 from smopd.settings import LoraSettings
 
@@ -168,3 +175,35 @@ class StudentAdapter:
         together = torch.cat([tensor.to(dtype).flatten() for tensor in named.values()]).cpu()
         parts = together.split([tensor.numel() for tensor in named.values()])
         return {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
+
+
+class MasterLinear(torch.nn.Linear):
+    """A linear layer whose weight is rounded to the type of its input, for the product alone."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        bias = None if self.bias is None else self.bias.to(input.dtype)
+        return F.linear(input, self.weight.to(input.dtype), bias)
+
+
+def compute_in_base_type(model: torch.nn.Module) -> None:
+    """Let every adapter of a model compute in the type of the activations; its parameters do not change."""
+    for layer in model.modules():
+        # What is more than two matrices (DoRA) mixes them with the base weights, and casts as PEFT does.
+        if not isinstance(layer, LoraLayer) or layer.lora_variant or not layer.lora_A:
+            continue
+        for matrices in (layer.lora_A, layer.lora_B):
+            for name, linear in matrices.items():
+                if type(linear) is torch.nn.Linear:
+                    size = linear.in_features, linear.out_features, linear.bias is not None
+                    master = MasterLinear(*size, device="meta")
+                    master.weight, master.bias = linear.weight, linear.bias
+                    matrices[name] = master.train(linear.training)
+        if all(isinstance(m, MasterLinear) for m in (*layer.lora_A.values(), *layer.lora_B.values())):
+            layer.cast_input_dtype_enabled = False
+
+
+def base_type(model: torch.nn.Module) -> torch.dtype:
+    """The type that a model computes in: that of its embeddings, whatever its quantised weights are."""
+    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    weight: torch.Tensor = base.get_input_embeddings().weight
+    return weight.dtype

@@ -1,7 +1,5 @@
-"""One scalar: plans and their terms, the parts they are made of, and the loss of a rollout.
-
-Names are looked up when they are first asked for: a method's declaration, and with it every config, needs no
-torch.
+"""One scalar: plans and their terms, the parts they are made of, and the loss of a rollout. Names are looked
+up when they are first asked for: a method's declaration, and with it every config, needs no torch.
 """
 
 from smopd.lazy import lazy_names

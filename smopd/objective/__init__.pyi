@@ -26,6 +26,7 @@ from smopd.objective.grades import outcomes as outcomes
 from smopd.objective.loss import RolloutLoss as RolloutLoss
 from smopd.objective.loss import TermLoss as TermLoss
 from smopd.objective.loss import decide as decide
+from smopd.objective.loss import rollout_loss as rollout_loss
 from smopd.objective.loss import term_loss as term_loss
 from smopd.objective.plan import Auxiliary as Auxiliary
 from smopd.objective.plan import Contexts as Contexts
@@ -43,10 +44,6 @@ from smopd.objective.replies import one_sampled as one_sampled
 from smopd.objective.replies import sharded as sharded
 from smopd.objective.replies import up_to_one_sampled as up_to_one_sampled
 from smopd.objective.replies import where as where
-from smopd.objective.rollout import rollout_loss as rollout_loss
-from smopd.objective.selection import keep_mask as keep_mask
-from smopd.objective.selection import reliability as reliability
-from smopd.objective.selection import turn_weights as turn_weights
 from smopd.objective.tokens import Moment as Moment
 from smopd.objective.tokens import Tokens as Tokens
 from smopd.objective.tokens import Weight as Weight
@@ -63,6 +60,7 @@ from smopd.objective.tokens import every_token as every_token
 from smopd.objective.tokens import gate as gate
 from smopd.objective.tokens import importance as importance
 from smopd.objective.tokens import inverted_entropy as inverted_entropy
+from smopd.objective.tokens import keep_mask as keep_mask
 from smopd.objective.tokens import log_ratio as log_ratio
 from smopd.objective.tokens import product as product
 from smopd.objective.tokens import soft_or as soft_or
@@ -71,7 +69,9 @@ from smopd.objective.tokens import up_to_position as up_to_position
 from smopd.objective.turns import Turns as Turns
 from smopd.objective.turns import confidence as confidence
 from smopd.objective.turns import last_of_sampled as last_of_sampled
+from smopd.objective.turns import reliability as reliability
 from smopd.objective.turns import reliability_weight as reliability_weight
 from smopd.objective.turns import step_ratio as step_ratio
 from smopd.objective.turns import summed as summed
+from smopd.objective.turns import turn_weights as turn_weights
 from smopd.objective.turns import uniform as uniform

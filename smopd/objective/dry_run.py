@@ -1,10 +1,9 @@
 """Tries every part of a plan on a toy batch, before a model is loaded: rollouts with made-up replies and
 statistics, right and wrong ones, at the first and the last step of a run.
 
-Results are checked where parts are called (units.py, loss.py, tokens.py, smopd/scoring/losses.py); what only
-costs little here is checked besides: that numbers are finite, and that a row loss has a gradient and looks at
-each row alone. What the plan does not give is not a number here: a teacher's statistics in a term without
-one, advantages in a plan without a grade.
+Results are checked where parts are called; what only costs little here is checked besides: that numbers are
+finite, and that a row loss has a gradient and looks at each row alone. What the plan does not give is not a
+number here: a teacher's statistics in a term without one, advantages in a plan without a grade.
 """
 
 from __future__ import annotations
@@ -79,22 +78,21 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
         for term in unit.terms
     }
     for term in plan.scored:
+        lacking = _explain_missing(plan, term)
         numbers = [k for k, name in stats if name == term.name]
         tokens = [Tokens(stats[k, term.name], replies[k], moment) for k in numbers]
         decisions = decide(term, tokens) if term.needs_whole_step else [decide(term, [t])[0] for t in tokens]
         for k, decision in zip(numbers, decisions, strict=True):
             with term.calling("tokens"):
-                _check_finite(decision.weight, _explain_missing(plan, term))
+                _check_finite(decision.weight, lacking)
             stats[k, term.name] = replace(stats[k, term.name], weight=decision.weight)
         for number, rollout in enumerate(rollouts):
             chosen = wanted.get((number, term.name), [])
-            of_term = [stats[k, term.name] for k in chosen]
+            asked, of_term = [replies[k] for k in chosen], [stats[k, term.name] for k in chosen]
             share = None if term.per == "reply" else 1.0
-            loss = term_loss(
-                term, [replies[k] for k in chosen], of_term, rollout.correct, torch.zeros(()), share
-            )
+            loss = term_loss(term, asked, of_term, rollout.correct, torch.zeros(()), share)
             with term.calling("turns"):
-                _check_finite(loss.turn_weights, _explain_missing(plan, term))
+                _check_finite(loss.turn_weights, lacking)
 
 
 def _check_finite(values: torch.Tensor, lacking: str = "") -> None:

@@ -4,6 +4,7 @@ verdicts, token weights look at their statistics.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import exp
 from statistics import fmean, pstdev, stdev
 from typing import Any
@@ -42,50 +43,56 @@ def grade_groups(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
     advantages = [0.0] * len(rollouts)
     for numbers in _group_indices(rollouts):
         with calling(grade, lambda: f"grade `{getattr(grade, '__name__', 'grade')}`"):
-            values = _advantages(grade([rollouts[k] for k in numbers]), len(numbers))
+            values = _check_advantages(grade([rollouts[k] for k in numbers]), len(numbers))
         for number, advantage in zip(numbers, values, strict=True):
-            advantages[number] = advantage
+            advantages[number] = float(advantage)
     return graded(rollouts, advantages)
 
 
 def _group_indices(played: Sequence[Reply | Rollout]) -> list[list[int]]:
-    """The numbers of what belongs together."""
     groups: dict[Group, list[int]] = defaultdict(list)
     for number, one in enumerate(played):
         groups[group_of(one)].append(number)
     return list(groups.values())
 
 
-def _advantages(returned: Any, count: int) -> list[float]:
+def _check_advantages(returned: Any, count: int) -> Sequence[Any]:
     values = returned.tolist() if hasattr(returned, "tolist") else returned  # a tensor or an array of numbers
     if not isinstance(values, (list, tuple)) or len(values) != count:
         raise unexpected(returned, f"{count} numbers, one for each rollout of the group")
-    for value in values:
-        if not is_number(value):
-            raise unexpected(value, "a finite number for each rollout")
-    return [float(value) for value in values]
+    if wrong := [value for value in values if not is_number(value)]:
+        raise unexpected(wrong[0], "a finite number for each rollout")
+    return values
 
 
-def group_share(logps: str, slope: float) -> Weight:
-    """softmax(slope * mean log-probability) of a rollout among those of its group that a term is about.
-
-    `logps` names the column of `Tokens`. All replies of the step that the term is about are looked at, so a
-    group may be spread over micro-batches and processes.
+def _group_weight(text: str, values: Callable[[list[Tokens]], list[float]]) -> Weight:
+    """A weight by what `values` makes of the replies of one group. All replies of the step that a term is
+    about are looked at, so a group may be spread over micro-batches and processes.
     """
 
     def over(replies: Sequence[Tokens]) -> list[Any]:
         weights: list[Any] = [None] * len(replies)
-        for group in _group_indices([tokens.reply for tokens in replies]):
-            by_sample: dict[int, list[float]] = defaultdict(list)
-            for k in group:
-                by_sample[replies[k].reply.sample] += getattr(replies[k], logps).tolist()
-            scores = {sample: slope * fmean(values) for sample, values in by_sample.items()}
-            for k in group:
-                share = 1 / sum(exp(score - scores[replies[k].reply.sample]) for score in scores.values())
-                weights[k] = torch.full_like(replies[k].entropy, share)
+        for numbers in _group_indices([tokens.reply for tokens in replies]):
+            for k, value in zip(numbers, values([replies[k] for k in numbers]), strict=True):
+                weights[k] = torch.full_like(replies[k].entropy, value)
         return weights
 
-    return Weight(f"group_share({logps}, {slope:g})", over, "batch", selects=False)
+    return Weight(text, over, "batch")
+
+
+def group_share(logps: str, slope: float) -> Weight:
+    """softmax(slope * mean log-probability) of a rollout among those of its group that a term is about;
+    `logps` names the column of `Tokens`.
+    """
+
+    def shares(group: list[Tokens]) -> list[float]:
+        by_sample: dict[int, list[float]] = defaultdict(list)
+        for tokens in group:
+            by_sample[tokens.reply.sample] += getattr(tokens, logps).tolist()
+        scores = {sample: slope * fmean(values) for sample, values in by_sample.items()}
+        return [1 / sum(exp(score - scores[t.reply.sample]) for score in scores.values()) for t in group]
+
+    return replace(_group_weight(f"group_share({logps}, {slope:g})", shares), selects=False)
 
 
 def group_advantage(reward: Callable[[Tokens], float], eps: float = 1e-6, unbiased: bool = False) -> Weight:
@@ -94,13 +101,8 @@ def group_advantage(reward: Callable[[Tokens], float], eps: float = 1e-6, unbias
     For rewards that need token statistics; one that needs verdicts alone is a plan's `grade`.
     """
 
-    def over(replies: Sequence[Tokens]) -> list[Any]:
-        weights: list[Any] = [None] * len(replies)
-        for group in _group_indices([tokens.reply for tokens in replies]):
-            advantages = centred([reward(replies[k]) for k in group], eps=eps, unbiased=unbiased)
-            for k, value in zip(group, advantages, strict=True):
-                weights[k] = torch.full_like(replies[k].entropy, value)
-        return weights
+    def advantages(group: list[Tokens]) -> list[float]:
+        return centred([reward(tokens) for tokens in group], eps=eps, unbiased=unbiased)
 
     name = getattr(reward, "__name__", "reward")
-    return Weight(f"group_advantage({name})", over, "batch", function=reward)
+    return replace(_group_weight(f"group_advantage({name})", advantages), function=reward)

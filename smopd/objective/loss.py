@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from smopd.lazy import torch
+from smopd.objective.caps import hard, scale
+from smopd.objective.contexts import whole_task
 from smopd.objective.plan import Term
-from smopd.objective.tokens import Moment, Tokens, weights_of
-from smopd.objective.turns import Turns
+from smopd.objective.replies import every
+from smopd.objective.tokens import Interpolation, Moment, Tokens, keep_mask, weights_of
+from smopd.objective.turns import Turns, reliability_weight, uniform
 from smopd.rollout.play import Group, Reply, Rollout, group_of
+from smopd.scoring.losses import reverse_kl
 from smopd.scoring.stats import Decision, TokenStats, checked_vector
 
 
@@ -66,9 +71,8 @@ def term_loss(
     zero: torch.Tensor,
     pool_share: float | None = None,
 ) -> TermLoss:
-    """The term's loss of one rollout; 0 without replies.
-
-    `pool_share`: for a term divided once for a group or the whole step, what its sum is multiplied with.
+    """The term's loss of one rollout; 0 without replies. `pool_share`: for a term divided once for a group or
+    the whole step, what its sum is multiplied with.
     """
     if not stats:
         return TermLoss(zero)
@@ -80,14 +84,8 @@ def term_loss(
         carried = turn_weight * _sum_kept_costs(term, reply)
         sums.append(carried / _divisor(term, reply.weight) if pool_share is None else carried)
     total = torch.stack(sums).mean() if pool_share is None else torch.stack(sums).sum() * pool_share
-    return TermLoss(
-        value=total * term.scale,
-        replies=tuple(replies),
-        stats=tuple(stats),
-        over=tuple(term.cap.over(s.divergence.detach()) for s in stats),
-        turn_weights=weights,
-        deltas=turns.deltas,
-    )
+    over = tuple(term.cap.over(s.divergence.detach()) for s in stats)
+    return TermLoss(total * term.scale, tuple(replies), tuple(stats), over, weights, turns.deltas)
 
 
 def _sum_kept_costs(term: Term, reply: TokenStats) -> torch.Tensor:
@@ -148,3 +146,54 @@ def step_statistics(terms: Sequence[Term], scored: Sequence[RolloutLoss], moment
 def key_of(reply: Reply) -> tuple[str, int, str, int]:
     """Tells a reply from all others of a step."""
     return reply.example.id, reply.sample, reply.view, reply.turn
+
+
+def rollout_loss(
+    middle: Sequence[TokenStats],
+    answer: TokenStats | None,
+    full: TokenStats | None = None,
+    *,
+    correct: bool = False,
+    keep: float = 1.0,
+    eta: float = 0.0,
+    clip: float = 0.5,
+    eps: float = 1e-6,
+    interpolation: Interpolation = "linear",
+    ranking: Literal["entropy", "random", "divergence", "inverted"] = "entropy",
+    noise: Sequence[torch.Tensor] | None = None,
+    denominator: Literal["kept", "all"] = "kept",
+    clip_mode: Literal["hard", "scale"] = "hard",
+    importance: Sequence[torch.Tensor] | None = None,
+) -> RolloutLoss:
+    """The paper's loss, for loops that are not ours: L_mid + L_answer (+ L_full where that branch was drawn),
+    as three terms. Replies without tokens are not eligible and add nothing.
+
+    `keep` is the ratio in force at this step: 1 while the mask is off. The mask keeps the highest of a
+    `ranking`; for a random one `noise` holds a vector for each of the middle replies. `importance` holds a
+    detached factor for every token, a vector for each of the middle replies, the answer and the FULL reply
+    that are given, in this order.
+    """
+    if noise is not None and len(noise) != len(middle):
+        raise ValueError(f"noise must hold a vector for each of {len(middle)} middle replies: {len(noise)}")
+    if ranking == "random" and noise is None:
+        raise ValueError("a random mask needs `noise`, a number for every token of each middle reply")
+    parts = [*(("middle", stats) for stats in middle), ("answer", answer), ("full", full)]
+    scored = [(name, stats) for name, stats in parts if stats is not None]
+    factors = importance or [torch.ones_like(stats.entropy) for _, stats in scored]
+    weighed: dict[str, list[TokenStats]] = {"middle": [], "answer": [], "full": []}
+    for number, ((name, stats), factor) in enumerate(zip(scored, factors, strict=True)):
+        weight = factor
+        if name == "middle":
+            ranks = {"entropy": stats.entropy, "inverted": -stats.entropy, "divergence": stats.divergence}
+            rank = noise[number] if noise is not None and ranking == "random" else ranks[ranking]
+            weight = keep_mask(rank, keep, interpolation).to(factor) * factor
+        weighed[name].append(replace(stats, weight=weight))
+    # Without a token too the loss is where the statistics are.
+    zero = (scored[0][1].divergence if scored else torch.zeros(0)).new_zeros(())
+    cap = hard(clip) if clip_mode == "hard" else scale(clip)
+    terms = {}
+    for name, of_term in weighed.items():
+        turns = reliability_weight(eta, eps) if name == "middle" else uniform
+        term = Term(name, every, whole_task, reverse_kl(), cap=cap, turns=turns, mean_over=denominator)
+        terms[name] = term_loss(term, (), [s for s in of_term if len(s.divergence)], correct, zero)
+    return RolloutLoss(sum((loss.value for loss in terms.values()), start=zero), terms)

@@ -109,7 +109,7 @@ class Term:
         elif part == "auxiliary":
             whole = function = whole.contexts
         elif part == "loss":
-            whole, function = whole.name, getattr(whole, "of_hidden", whole.value)
+            whole, function = whole.name, whole.value
         return calling(function, lambda: f"term '{self.name}', {part} `{part_name(whole)}`", self.made_at)
 
     @property

@@ -10,7 +10,6 @@ from smopd.seeds import rng
 
 
 def _set_name(replies: Replies, name: str) -> Replies:
-    """The same under the name that a plan shows."""
     replies.__name__ = name
     return replies
 
@@ -60,9 +59,5 @@ def up_to_one_sampled(replies: Replies) -> Replies:
 
 def one_sampled(replies: Replies) -> Replies:
     """One of them, drawn for each rollout among those that are not empty."""
-    up_to_drawn = up_to_one_sampled(replies)
-
-    def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
-        return list(up_to_drawn(candidates, moment))[-1:]
-
-    return _set_name(chosen, f"one_sampled({replies.__name__})")
+    up_to_drawn, name = up_to_one_sampled(replies), f"one_sampled({replies.__name__})"
+    return _set_name(lambda candidates, moment: up_to_drawn(candidates, moment)[-1:], name)

@@ -19,16 +19,13 @@ ROLES = ["system", "user", "assistant", "tool"]
 
 @dataclass
 class ScoringRequest:
-    """One reply under one teacher, and the terms that want it: their row losses share both products.
-
-    Units are equal that ask the same of the same models, whoever wants it.
-    """
+    """One reply under one teacher, and the terms that want it: their row losses share both products."""
 
     reply: int  # its number
     weights: str
     contexts: Contexts
     auxiliary: tuple[str, Sequence[Context]] = (NO_TEACHER, ())  # weights and contexts of further columns
-    terms: list[Term] = field(default_factory=list, compare=False)
+    terms: list[Term] = field(default_factory=list, compare=False)  # two are equal, whoever wants them
 
     @property
     def losses(self) -> tuple[RowLoss, ...]:
@@ -77,8 +74,8 @@ def _choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> set[
         expected = "a list of replies out of those it was given"
         if not isinstance(chosen, (list, tuple)) or not all(isinstance(reply, Reply) for reply in chosen):
             raise unexpected(chosen, expected)
-        keys = {key_of(reply) for reply in chosen}
-        if not keys <= {key_of(reply) for reply in played}:
+        keys = set(map(key_of, chosen))
+        if not keys <= set(map(key_of, played)):
             raise Unexpected(f"returned replies of another rollout, expected {expected}")
     return keys
 
@@ -93,8 +90,7 @@ def teacher_contexts(term: Term, reply: Reply, peers: Peers) -> list[tuple[float
             if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not is_number(pair[0]):
                 what = describe_value(pair)
                 raise Unexpected(f"returned a list with {what} in it, expected (weight, messages) pairs")
-            _check_context(pair[1])
-        return [(weight, context) for weight, context in pairs]
+        return [(weight, _checked_context(context)) for weight, context in pairs]
 
 
 def _further_contexts(term: Term, reply: Reply, peers: Peers) -> list[Context]:
@@ -102,9 +98,7 @@ def _further_contexts(term: Term, reply: Reply, peers: Peers) -> list[Context]:
         return []
     with term.calling("auxiliary"):
         contexts = _as_list(term.auxiliary.contexts(reply, peers), "contexts")
-        for context in contexts:
-            _check_context(context)
-        return contexts
+        return [_checked_context(context) for context in contexts]
 
 
 def _as_list(returned: Any, items: str) -> list[Any]:
@@ -113,10 +107,10 @@ def _as_list(returned: Any, items: str) -> list[Any]:
     return list(returned)
 
 
-def _check_context(context: Any) -> None:
+def _checked_context(context: Any) -> Context:
     """Refuse what is neither messages nor token ids; of many ids, one is looked at."""
     if isinstance(context, tuple) and context and type(context[0]) is int:
-        return
+        return context
     if not isinstance(context, list) or not context:
         what = describe_value(context)
         raise Unexpected(f"returned the context {what}, expected a list of messages or a tuple of token ids")
@@ -125,16 +119,18 @@ def _check_context(context: Any) -> None:
             raise Unexpected(f"returned the message {message!r:.80}, expected a role and a content (text)")
         if (role := message.get("role")) not in ROLES:
             raise Unexpected(f"returned a message of the role {role!r}{choices(str(role), ROLES, 'roles')}")
+    return context
 
 
 def token_counts(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
 ) -> dict[tuple[str, Pool], float]:
     """By (term, pool), the divisors of terms that count all tokens of a group or of the step."""
-    replies, _, wanted = scoring_requests(rollouts, plan, moment, peers)
-    counting = {t.name: t for t in plan.scored if t.per != "reply" and t.mean_over == "all"}
+    replies, units, _ = scoring_requests(rollouts, plan, moment, peers)
     counts: dict[tuple[str, Pool], float] = defaultdict(float)
-    for (_, name), numbers in wanted.items():
-        for reply in [replies[k] for k in numbers] if name in counting else ():
-            counts[name, pool_of(counting[name], reply)] += len(reply.tokens)
+    for unit in units:
+        for term in unit.terms:
+            if term.per != "reply" and term.mean_over == "all":
+                reply = replies[unit.reply]
+                counts[term.name, pool_of(term, reply)] += len(reply.tokens)
     return dict(counts)

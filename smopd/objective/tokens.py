@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil, floor
 from typing import Any, Literal
 
 from smopd.lazy import torch
-from smopd.objective.selection import Interpolation, keep_mask
 from smopd.plugins import calling, check_function, is_number, require, unexpected
 from smopd.rollout.play import Draw, Reply
 from smopd.scoring.stats import TokenStats, checked_vector
@@ -92,6 +92,7 @@ class JoinedTokens:
 
 Ranking = Callable[[Any], "torch.Tensor"]  # Tokens -> [n]; the highest are kept
 Scope = Literal["reply", "batch"]
+Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 
 
 @dataclass(frozen=True)
@@ -140,23 +141,18 @@ every_token = Weight(
 )
 
 
-# Rankings: by what tokens are kept, the highest first.
+def _named(function: Ranking, name: str) -> Ranking:
+    """The same under the name that a plan shows and that it is imported by."""
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
-def entropy(tokens: Tokens) -> torch.Tensor:
-    return tokens.entropy
-
-
-def inverted_entropy(tokens: Tokens) -> torch.Tensor:
-    return -tokens.entropy
-
-
-def divergence(tokens: Tokens) -> torch.Tensor:
-    return tokens.divergence
-
-
-def at_random(tokens: Tokens) -> torch.Tensor:
-    return tokens.noise
+entropy = _named(lambda tokens: tokens.entropy, "entropy")
+inverted_entropy = _named(lambda tokens: -tokens.entropy, "inverted_entropy")
+divergence = _named(lambda tokens: tokens.divergence, "divergence")
+at_random = _named(lambda tokens: tokens.noise, "at_random")
+log_ratio = _named(lambda tokens: tokens.log_ratio, "log_ratio")
+advantage = _named(lambda tokens: tokens.advantage, "advantage")
 
 
 def soft_or(clip: float = 0.0) -> Ranking:
@@ -171,8 +167,7 @@ def soft_or(clip: float = 0.0) -> Ranking:
         h, d = (_min_max(values) for values in (h, d))
         return h + d - h * d
 
-    ranking.__name__ = f"soft_or({clip:g})" if clip else "soft_or"
-    return ranking
+    return _named(ranking, f"soft_or({clip:g})" if clip else "soft_or")
 
 
 def _min_max(values: torch.Tensor) -> torch.Tensor:
@@ -183,7 +178,27 @@ def _min_max(values: torch.Tensor) -> torch.Tensor:
     return torch.where(low == high, 0.0, (values - low) / (high - low))
 
 
-# Weights and how they combine.
+def keep_mask(
+    entropy: torch.Tensor, keep: float = 0.8, interpolation: Interpolation = "linear"
+) -> torch.Tensor:
+    """True for the tokens whose entropy reaches the reply's (1 - keep) quantile; ties are kept."""
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep must be in (0, 1], found {keep}")
+    if keep == 1 or entropy.numel() == 0:
+        return torch.ones_like(entropy, dtype=torch.bool)
+    ordered = entropy.detach().sort().values
+    rank = (1 - keep) * (ordered.numel() - 1)
+    # 1 - 0.7 is a little more than 0.3: without this a token right at the threshold would fall below it
+    rank = round(rank) if abs(rank - round(rank)) < 1e-9 else rank
+    below, above = ordered[floor(rank)], ordered[ceil(rank)]
+    threshold = {
+        "linear": torch.minimum(below + (rank - floor(rank)) * (above - below), above),
+        "lower": below,
+        "higher": above,
+        "midpoint": (below + above) / 2,
+        "nearest": ordered[round(rank)],
+    }[interpolation]
+    return entropy.detach() >= threshold
 
 
 def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") -> Weight:
@@ -246,14 +261,6 @@ def counted(weight: TokenWeight) -> Weight:
         return [torch.where(w == 0, tiny, w) for w in weights_of(inner, replies)]
 
     return replace(inner, text=f"counted({inner.text})", over=over, selects=False)
-
-
-def log_ratio(tokens: Tokens) -> torch.Tensor:
-    return tokens.log_ratio
-
-
-def advantage(tokens: Tokens) -> torch.Tensor:
-    return tokens.advantage
 
 
 def product(*weights: TokenWeight) -> Weight:

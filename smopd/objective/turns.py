@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from smopd.lazy import torch
-from smopd.objective.selection import reliability, turn_weights
 from smopd.rollout.play import Reply
 from smopd.scoring.stats import TokenStats
 
@@ -34,6 +33,21 @@ TurnWeight = Callable[[Turns], "torch.Tensor"]  # -> a weight for each reply
 
 def uniform(turns: Turns) -> torch.Tensor:
     return turns.stats[0].entropy.new_ones(len(turns.stats))
+
+
+def reliability(deltas: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """r_t = med / (med + D_t) over the eligible turns of one rollout, D = max(delta, eps)."""
+    floored = deltas.detach().clamp_min(eps)
+    if floored.numel() == 0:
+        return floored
+    # torch.median takes the lower of two middle values; the paper's median is their mean
+    median = torch.quantile(floored, 0.5)
+    return median / (median + floored)
+
+
+def turn_weights(deltas: torch.Tensor, correct: bool, eta: float = 0.2, eps: float = 1e-6) -> torch.Tensor:
+    """w_t = clip(r_t * (1 + eta*(1 - 2*o)), 0, 1): turns of a failed rollout count more."""
+    return (reliability(deltas, eps) * (1 + eta * (1 - 2 * int(correct)))).clamp(0, 1)
 
 
 @dataclass(frozen=True)

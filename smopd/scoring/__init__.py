@@ -1,6 +1,4 @@
-"""Token statistics: packed student and teacher passes over the same replies, row losses, and the fused
-kernel.
-
+"""Token statistics: packed passes of student and teacher over the same replies, row losses, the fused kernel.
 Names are looked up when they are first asked for: a method's declaration needs no torch.
 """
 

@@ -15,19 +15,21 @@ c * tanh(z / c)) the gradient is times 1 - (logits / c)^2. Shapes: N tokens, d w
 a chunk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from smopd.scoring import plain, rows, tiles
 from smopd.scoring.chunks import Piece, chunks_of, rows_at_once
 from smopd.scoring.losses import Kind, LogitLoss, RowLoss, as_loss
-from smopd.scoring.products import by_hidden_states, logits_into, wide_dtype
+from smopd.scoring.products import by_hidden_states, logits_into, wide_dtype, wide_linear
 from smopd.scoring.stats import Decide, TokenStats, check_rows
+
+PROFILE_BYTES = 200_000_000  # for the logits of a chunk of one model alone
 
 
 def token_divergence(
@@ -239,3 +241,41 @@ def _select_moving(
     # A chunk holds whole replies, or a part of one.
     whole = pieces[0].rows == pieces[0].length
     return [torch.cat(moves) for moves in moving] if whole else [None] * len(job.losses)
+
+
+class TokenProfile(NamedTuple):
+    logp: torch.Tensor  # [N] of the token
+    entropy: torch.Tensor  # [N] nats
+    top_tokens: torch.Tensor  # [N, k] ids, the likeliest first
+    top_logps: torch.Tensor  # [N, k]
+
+
+@torch.no_grad()
+def token_profile(
+    hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, count: int
+) -> TokenProfile:
+    """What hidden states [N, d] and a head [V, d] say of `tokens`, with the `count` likeliest at each."""
+    chunks = []
+    for logits, sampled in _logit_chunks(hidden, lm_head_weight, tokens):
+        log_p = logits.log_softmax(-1)
+        best = log_p.topk(min(count, log_p.shape[1]), -1)
+        chunks.append((log_p.gather(-1, sampled)[:, 0], rows.entropy(log_p), best.indices, best.values))
+    return TokenProfile(*map(torch.cat, zip(*chunks, strict=True)))
+
+
+@torch.no_grad()
+def sampled_logps(
+    hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, chunk_size: int | None = None
+) -> torch.Tensor:
+    """[N] log-probabilities of `tokens` from hidden states [N, d] and a head [V, d], in float32 at least."""
+    chunks = _logit_chunks(hidden, lm_head_weight, tokens, chunk_size)
+    return torch.cat([z.gather(-1, sampled)[:, 0] - z.logsumexp(-1) for z, sampled in chunks])
+
+
+def _logit_chunks(
+    hidden: torch.Tensor, weight: torch.Tensor, tokens: torch.Tensor, size: int | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Logits [n, V] and sampled tokens [n, 1] of one model, chunk by chunk."""
+    size = size or max(1, PROFILE_BYTES // (weight.shape[0] * wide_dtype(hidden.dtype).itemsize))
+    for part, sampled in zip(hidden.split(size), tokens.split(size), strict=True):
+        yield plain.capped(wide_linear(part, weight), plain.cap_of(weight)), sampled[:, None]

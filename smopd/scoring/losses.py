@@ -123,7 +123,7 @@ def row_loss(function: Callable[[Rows], torch.Tensor]) -> FunctionLoss:
 @cache
 def sampled_nll() -> FunctionLoss:
     """-log s(y) of the sampled token. With the advantage as its weight it is a policy gradient."""
-    return FunctionLoss("nll", lambda rows: -_gather_sampled(rows.student.log_softmax(-1), rows)[:, 0])
+    return FunctionLoss("nll", lambda rows: -_sampled_logp(rows.student, rows))
 
 
 @cache
@@ -131,7 +131,7 @@ def sampled_kl() -> FunctionLoss:
     """t(y)/s(y) - log(t(y)/s(y)) - 1 of the sampled token: GRPO's estimate of KL(s||t), never negative."""
 
     def value(rows: Rows) -> torch.Tensor:
-        log_s, log_t = (_gather_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
+        log_s, log_t = (_sampled_logp(logits, rows) for logits in (rows.student, rows.teacher))
         return (log_t - log_s).expm1() - (log_t - log_s)
 
     return FunctionLoss("sampled kl", value)
@@ -174,7 +174,7 @@ def hinge(margin: float) -> FunctionLoss:
 
     def value(rows: Rows) -> torch.Tensor:
         assert rows.auxiliary is not None, "a hinge needs a term with an auxiliary context"
-        log_s, log_t = (_gather_sampled(z.log_softmax(-1), rows)[:, 0] for z in (rows.student, rows.teacher))
+        log_s, log_t = (_sampled_logp(logits, rows) for logits in (rows.student, rows.teacher))
         nearer, farther = ((log_s - log_p).abs() for log_p in (log_t, rows.auxiliary[:, 0]))
         return (margin + nearer - farther).clamp_min(0)
 
@@ -182,24 +182,14 @@ def hinge(margin: float) -> FunctionLoss:
 
 
 @dataclass(frozen=True)
-class HiddenLoss:
-    """A row loss that looks at the last hidden states themselves instead of logits; it needs no product."""
-
-    name: str
-    of_hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # student and teacher [n, d] -> [n]
-
-    def __str__(self) -> str:
-        return self.name
-
-    def value(self, rows: Rows) -> torch.Tensor:
-        """Of rows that hold hidden states in the place of logits."""
-        return self.of_hidden(rows.student, rows.teacher)
+class HiddenLoss(FunctionLoss):
+    """A row loss of rows that hold last hidden states [n, d] in the place of logits; it needs no product."""
 
 
 @cache
 def hidden_mse() -> HiddenLoss:
     """Mean squared difference of the last hidden states."""
-    return HiddenLoss("hidden mse", lambda student, teacher: (student - teacher).square().mean(-1))
+    return HiddenLoss("hidden mse", lambda rows: (rows.student - rows.teacher).square().mean(-1))
 
 
 @cache
@@ -210,7 +200,7 @@ def drkl(gamma: float = 0.5) -> FunctionLoss:
         sampled, pairs, others = rows.tokens[:, None], [], []
         for log_p in (rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)):
             rest = log_p.scatter(-1, sampled, float("-inf")).logsumexp(-1, True)
-            pairs.append(torch.cat([_gather_sampled(log_p, rows), rest], -1))
+            pairs.append(torch.cat([log_p.gather(-1, sampled), rest], -1))
             others.append(log_p - rest)
         apart = _kl_terms(*others).scatter(-1, sampled, 0.0).sum(-1)
         return _kl_terms(*pairs).sum(-1) + gamma * apart
@@ -220,7 +210,7 @@ def drkl(gamma: float = 0.5) -> FunctionLoss:
 
 def row_values(loss: RowLoss, rows: Rows) -> torch.Tensor:
     """[n] what a row loss makes of some rows; anything else that it returns is refused."""
-    with calling(getattr(loss, "of_hidden", loss.value), lambda: f"loss `{loss.name}`"):
+    with calling(loss.value, lambda: f"loss `{loss.name}`"):
         return checked_vector(loss.value(rows), len(rows.student), of_floats=True)
 
 
@@ -243,8 +233,8 @@ def random_rows(seed: int, count: int = 8, vocabulary: int = 4096, auxiliary: in
     return Rows(student.requires_grad_(), teacher, tokens, further)
 
 
-def _gather_sampled(log_p: torch.Tensor, rows: Rows) -> torch.Tensor:
-    return log_p.gather(-1, rows.tokens[:, None])
+def _sampled_logp(logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    return logits.log_softmax(-1).gather(-1, rows.tokens[:, None])[:, 0]
 
 
 def as_loss(kind: Kind | LogitLoss, beta: float, temperature: float, entry_cap: float | None) -> RowLoss:

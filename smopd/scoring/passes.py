@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from smopd.errors import UserError
 from smopd.scoring import attention, flex, plain
-from smopd.scoring.plain import Scored
+from smopd.scoring.plain import Scored, predicting
 from smopd.scoring.tree import PrefixTree, rows_within, upload
 
 PACKABLE = {"sdpa", "eager"}
@@ -102,19 +102,14 @@ def reply_hidden(
     whole = [(*context, *reply) for context, reply in sequences]
     if not packable(body, max(map(len, whole))):
         return plain.reply_hidden(body, sequences, device, row_tokens)
-    states: list[torch.Tensor | None] = [None] * len(whole)
+    states: dict[int, torch.Tensor] = {}
     for chosen in rows_within(whole, row_tokens):
         tree = PrefixTree.pack([whole[k] for k in chosen])
-        places = []
-        for k, index in zip(chosen, tree.index, strict=True):
-            context, reply = sequences[k]
-            # Position p predicts token p + 1, so reply token i is predicted at len(context) - 1 + i.
-            places.append(index[len(context) - 1 : len(context) - 1 + len(reply)])
+        places = [index[predicting(*sequences[k])] for k, index in zip(chosen, tree.index, strict=True)]
         hidden_Ld = _packed_pass(body, tree, device)
         replies = hidden_Ld[upload(torch.cat(places), device)].split([len(p) for p in places])
-        for k, hidden in zip(chosen, replies, strict=True):
-            states[k] = hidden
-    return torch.cat([state for state in states if state is not None])
+        states.update(zip(chosen, replies, strict=True))
+    return torch.cat([states[k] for k in range(len(whole))])
 
 
 def row_attention(body: torch.nn.Module, device: torch.device | str) -> str:

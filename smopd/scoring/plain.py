@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from smopd.errors import UserError
 from smopd.scoring.losses import HiddenLoss, RowLoss, Rows, row_values
@@ -19,6 +20,11 @@ from smopd.scoring.products import wide_linear
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
 Scored = tuple[Sequence[int], Sequence[int]]  # context ids, reply ids
+
+
+def predicting(context: Sequence[int], reply: Sequence[int]) -> slice:
+    """Where a sequence predicts its reply's tokens: position p predicts token p + 1."""
+    return slice(len(context) - 1, len(context) - 1 + len(reply))
 
 
 class CappedHead(torch.Tensor):
@@ -131,7 +137,7 @@ def reply_hidden(
     together, at most `row_tokens` tokens, padding included, at once.
     """
     rows = [[*context, *reply] for context, reply in sequences]
-    states: list[torch.Tensor | None] = [None] * len(rows)
+    states: dict[int, torch.Tensor] = {}
     batches: list[list[int]] = []
     for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
         if batches and (len(batches[-1]) + 1) * len(rows[batches[-1][0]]) <= row_tokens:
@@ -141,13 +147,9 @@ def reply_hidden(
     for chosen in batches:
         # Padding stands behind every real token, and the mask comes from lengths: a pad id may be a model's
         # end token.
-        padding = [[0] * (len(rows[chosen[0]]) - len(rows[i])) for i in chosen]
-        ids = torch.tensor([rows[i] + pad for i, pad in zip(chosen, padding, strict=True)], device=device)
-        mask = [[1] * len(rows[i]) + pad for i, pad in zip(chosen, padding, strict=True)]
-        mask_BL = torch.tensor(mask, device=device)
-        hidden_BLd = body(input_ids=ids, attention_mask=mask_BL, use_cache=False).last_hidden_state
-        for i, hidden_Ld in zip(chosen, hidden_BLd, strict=True):
-            context, reply = sequences[i]
-            # Position p predicts token p + 1, so reply token i is predicted at len(context) - 1 + i.
-            states[i] = hidden_Ld[len(context) - 1 : len(context) - 1 + len(reply)]
-    return torch.cat([state for state in states if state is not None])
+        unpadded = [torch.tensor(rows[i]) for i in chosen]
+        ids_BL = pad_sequence(unpadded, batch_first=True).to(device)
+        mask_BL = pad_sequence([torch.ones_like(ids) for ids in unpadded], batch_first=True).to(device)
+        hidden_BLd = body(input_ids=ids_BL, attention_mask=mask_BL, use_cache=False).last_hidden_state
+        states.update((i, h[predicting(*sequences[i])]) for i, h in zip(chosen, hidden_BLd, strict=True))
+    return torch.cat([states[i] for i in range(len(rows))])

@@ -110,7 +110,7 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
     log_s, log_t = (z.log_softmax(-1) for z in (chunk.student, chunk.teacher))
     picked_n1 = chunk.tokens[:, None]
     logps = [log_p.gather(-1, picked_n1)[:, 0] for log_p in (log_s, log_t)]
-    shared = [_entropy(log_s), _entropy(log_t), *logps, log_t.amax(-1)]
+    shared = [entropy(log_s), entropy(log_t), *logps, log_t.amax(-1)]
     values: list[torch.Tensor] = []
     gradients: list[Gradient] = []
     for loss in losses:
@@ -149,5 +149,5 @@ def _slope(log_s: torch.Tensor, log_t: torch.Tensor, loss: Divergence) -> torch.
     return weighted.addcmul_(s, weighted.sum(-1, keepdim=True), value=-1)
 
 
-def _entropy(log_p: torch.Tensor) -> torch.Tensor:
+def entropy(log_p: torch.Tensor) -> torch.Tensor:
     return log_p.exp().mul_(log_p).sum(-1).neg_()

@@ -20,8 +20,7 @@ from smopd.scoring.rows import Chunk, Gradient, Scored, by_autograd
 
 BLOCK = 2048  # entries of a row at once
 WARPS = 8
-NLL, GJS, RKL, FKL = 0, 1, 2, 3
-KINDS = {"gjs": GJS, "rkl": RKL, "fkl": FKL}
+KINDS = {"nll": 0, "gjs": 1, "rkl": 2, "fkl": 3}
 
 
 def score(
@@ -54,7 +53,7 @@ def _launch(
     """[n] value, entropies, log-probabilities, the teacher's highest; `student` becomes the gradient."""
     count, vocabulary = student.shape
     columns = torch.empty(6, count, dtype=torch.float32, device=student.device)
-    kind, beta, temperature, cap, both_ways = NLL, 0.5, 1.0, None, False
+    kind, beta, temperature, cap, both_ways = KINDS["nll"], 0.5, 1.0, None, False
     if isinstance(loss, Divergence):
         kind, beta, temperature = KINDS[loss.kind], loss.beta, loss.temperature
         cap, both_ways = loss.entry_cap, loss.both_ways

@@ -23,9 +23,9 @@ from smopd.objective.scoring_requests import ScoringRequest, scoring_requests
 from smopd.plugins import calling
 from smopd.rollout import Peers, Reply, Rollout
 from smopd.scoring import Decision, RowLoss, TokenStats, kernel, passes, plain
+from smopd.scoring.kernel import sampled_logps
 from smopd.scoring.passes import body_and_head
 from smopd.scoring.plain import Scored, cap_of
-from smopd.scoring.profile import sampled_logps
 
 
 @dataclass(frozen=True)

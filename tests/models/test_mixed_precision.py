@@ -16,15 +16,17 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from smopd.models import load_model
 from smopd.models.adapter_files import WEIGHTS, load_adapter
 from smopd.models.adapters import (
+    MasterLinear,
     StudentAdapter,
     adapter_parameters,
     attach,
+    base_type,
+    compute_in_base_type,
     merged,
     student_parameters,
     teacher_weights,
     update_teacher,
 )
-from smopd.models.mixed_precision import MasterLinear, base_type, compute_in_base_type
 from smopd.settings import LoraSettings
 
 IDS = torch.tensor([[1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14, 15, 16]])

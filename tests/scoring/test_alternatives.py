@@ -5,8 +5,8 @@ import torch
 from support.plain_path import draw
 
 from smopd.scoring import kernel, plain
+from smopd.scoring.kernel import token_profile
 from smopd.scoring.losses import gjs, reverse_kl, sampled_nll
-from smopd.scoring.profile import token_profile
 from smopd.scoring.token_log import Others
 
 

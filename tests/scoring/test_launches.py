@@ -9,7 +9,7 @@ from support.strict_device import DEVICE, strict_device
 
 from smopd.scoring import Decision, chunks, kernel, plain
 from smopd.scoring import losses as row_losses
-from smopd.scoring.profile import sampled_logps
+from smopd.scoring.kernel import sampled_logps
 from smopd.scoring.rows import BUFFERS
 
 GJS = row_losses.gjs(0.3)

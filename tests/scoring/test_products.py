@@ -6,9 +6,9 @@ from support.plain_path import draw
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from smopd.scoring import plain, products, token_stats
+from smopd.scoring.kernel import sampled_logps
 from smopd.scoring.losses import gjs
 from smopd.scoring.products import by_hidden_states, logits_into, wide_linear
-from smopd.scoring.profile import sampled_logps
 
 LOW = [torch.bfloat16, torch.float16]
 # types of hidden states, of the head, and of what is computed

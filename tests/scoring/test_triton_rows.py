@@ -72,7 +72,7 @@ def reference(inputs):
     for loss in map(loss_of, inputs["losses"]):
         if isinstance(loss, HiddenLoss):
             moved = inputs["hidden"][0].double().requires_grad_()
-            value = loss.of_hidden(moved, inputs["hidden"][1].double())
+            value = loss.value(Rows(moved, inputs["hidden"][1].double(), tokens))
         else:
             moved, value = raw, loss.value(Rows(zs, zt, tokens))
         gradients.append(torch.autograd.grad(value.sum(), moved, retain_graph=True)[0])
