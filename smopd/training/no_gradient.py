@@ -94,8 +94,8 @@ def _find_moving(
     for term in plan.scored:
         tokens = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
         replies_now = sum(len(numbers) for (_, name), numbers in wanted.items() if name == term.name)
-        decisions = decide(term, tokens) if tokens else []
-        if replies_now > len(tokens) or any(decision.has_gradient.any() for decision in decisions):
+        unscored = replies_now > len(tokens)
+        if unscored or (tokens and any(d.has_gradient.any() for d in decide(term, tokens))):
             moving.add(term.name)
     return moving
 

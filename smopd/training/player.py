@@ -118,8 +118,7 @@ class StepPlayer:
 
     def turn_accuracy(self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int) -> dict[str, float]:
         """Shares of middle replies that are right for what was told so far, in tasks that know it: of the
-        student's and, now and then, of the teacher's own, in the context it judges the student from.
-        Collective.
+        student's and, now and then, of the teacher's own, in the context it judges from. Collective.
         """
         talks = [c for rollout in self.processes.share(all_rollouts) for c in rollout.conversations]
         expected = [(talk.whole - 1, expected_so_far(talk)) for talk in talks]
