@@ -9,7 +9,7 @@ from smopd.formatting import esc, interval, percent
 from smopd.frames import messages, table
 
 
-class Shown:
+class SelfDescribing:
     """Shows itself in a terminal and in a notebook by its `_lines`: (what, value)."""
 
     def _lines(self) -> list[tuple[str, str]]:
@@ -23,7 +23,7 @@ class Shown:
         return f"<table>{rows}</table>"
 
 
-class Evaluation(Shown, dict[str, Any]):
+class Evaluation(SelfDescribing, dict[str, Any]):
     """A finished evaluation: the summary of each view by its name; the rest as attributes.
 
     `side`: of a run's evaluation "base" or the checkpoint's name, else None.

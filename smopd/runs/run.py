@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.evaluation.finished import Evaluation, Shown
+from smopd.evaluation.finished import Evaluation, SelfDescribing
 from smopd.files import read_json, read_jsonl
 from smopd.formatting import percent
 from smopd.frames import messages, table
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-class Run(Shown):
+class Run(SelfDescribing):
     """A run folder: its settings, metrics, tokens, conversations, checkpoints and evaluations."""
 
     def __init__(self, path: "str | Path | Run") -> None:

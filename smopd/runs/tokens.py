@@ -95,7 +95,8 @@ def token_columns(
             others[model] = Others.of(tensors["token"], top_tokens[:, k], top_logps[:, k])
     selecting = [term.name for term in plan.terms if term.selects]
     occurring = set(tensors["token"].unique().tolist()).union(*(o.ids() for o in others.values()))
-    return Columns(tensors, list(ids), terms, selecting, views, others, renderer.pieces(sorted(occurring)))
+    pieces = renderer.pieces(sorted(occurring))
+    return Columns(tensors, list(ids), terms, selecting, list(views), others, pieces)
 
 
 def teacher_contexts(
