@@ -205,7 +205,7 @@ def _read_alone(number: int, path: Path) -> tuple[dict[str, Any], list[Conversat
     """An evaluation without a run folder, told as far as a run is, and itself if it is finished."""
     identity, summary, name = load_identity(path), load_summary(path), path.resolve().name
     empty: dict[str, Any] = {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
-    run = {
+    run: dict[str, Any] = {
         "name": name, "model": str(identity.get("model", "")), "method": "", "data": "",
         "seed": 0, "steps": 0, "done": 0, "rollouts": 0,
         "ended": "An evaluation; nothing was trained here.", **empty,
