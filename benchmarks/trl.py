@@ -7,7 +7,7 @@ and make the same update: GJS with beta 1/2 over the whole vocabulary, AdamW, th
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +38,7 @@ from smopd.seeds import torch_generator
 from smopd.settings import PROJECTIONS
 from smopd.tracking import Track, quiet
 from smopd.training.loop import Trainer
-from smopd.training.player import Played
+from smopd.training.player import StepConversations
 
 DATA = "pocket:eval:400"
 HEADS = 9  # of SmolLM2, three of them for keys and values
@@ -161,15 +161,15 @@ class OurStep:
         self._given = {c.example.id: c for c in given_conversations(settings)}
         self.trainer.player.play = self._played  # type: ignore[method-assign]
 
-    def _played(self, step: int) -> Played:
+    def _played(self, steps: Sequence[int]) -> list[StepConversations]:
         """Sample, and give the conversations that are to be scored."""
         if self.settings.sampling:
             began = time.process_time()
-            played = self._play(step)
+            played = self._play(steps)
             self.sampling_seconds = time.process_time() - began
-            self.sampled = sum(len(t.reply) for _, _, plays in played for _, c in plays for t in c.turns)
-        (play,) = self.trainer.plan.plays
-        return [(e, 0, [(play, self._given[e.id])]) for e in self.trainer.player.drawn(step)]
+            talks = [c for of_step in played for of_one in of_step for _, c in of_one]
+            self.sampled = sum(len(turn.reply) for c in talks for turn in c.turns)
+        return [[[(0, self._given[e.id])] for e in self.trainer.player.drawn(step)] for step in steps]
 
     def run(self) -> dict[str, float]:
         """Loss and gradient norm of the step."""

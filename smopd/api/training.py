@@ -15,7 +15,6 @@ from smopd.progress import track, training_note
 from smopd.runs.evaluations import slug
 from smopd.runs.run import Run
 from smopd.runs.target import Named, identify
-from smopd.tracking import quiet
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
 from smopd.verify import custom, load_verifiers
@@ -138,8 +137,10 @@ def run_training(
         config = call.config(settings)
         folder = RunFolder(out, config)
         try:
-            shown = (track, training_note) if progress else (quiet, lambda row: "")
-            train_run(config, folder, *shown, hooks)
+            if progress:
+                train_run(config, folder, track, training_note, hooks)
+            else:
+                train_run(config, folder, hooks=hooks)
         except Stopped as stopped:
             saved = f"everything is saved in {out}, and the same call resumes it"
             raise KeyboardInterrupt(f"stopped after step {stopped.step}; {saved}") from None

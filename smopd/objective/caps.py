@@ -47,7 +47,7 @@ class Cap:
             return cost * (self.limit / cost.detach().clamp_min(self.limit))
         if self.kind == "soft":
             return cost if self.limit == inf else self.limit * (cost / self.limit).log1p()
-        return cost.clamp_max(self._threshold(cost))  # type: ignore[arg-type]
+        return cost.clamp_max(self._threshold(cost))
 
     def over(self, cost: torch.Tensor) -> torch.Tensor:
         return cost > self._threshold(cost)

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from smopd.rollout.buffers import GROWTH
 from smopd.rollout.engine import Dialogue, Sampled, Sampling, Stop, send
-from smopd.rollout.kv import BatchCache, Kept
+from smopd.rollout.kv import BatchCache, Kept, RowCache
 from smopd.rollout.sampler import pick
 
 if TYPE_CHECKING:
@@ -33,12 +32,12 @@ JOINING = 0.25
 MARGIN = 64  # free columns in front of the longest prompt, so that somewhat longer ones can join later
 
 
-class Slots(Cache):
+class Slots(RowCache):
     """Keys and values [2, slots, H, columns, D] of every layer. The model sees the columns `first` to `used`
     of the first `rows` slots, and writes to `used`.
     """
 
-    def __init__(self, like: BatchCache) -> None:
+    def __init__(self, like: RowCache) -> None:
         """Without any room yet, for layers like those."""
         self.rows = self.first = self.used = 0
         super().__init__(layers=[_SlotLayer(self, layer) for layer in like.layers])
@@ -65,10 +64,9 @@ class Slots(Cache):
             for into, filled in zip(both, (layer.keys, layer.values), strict=True):
                 into[slot, :, self.used - length : self.used] = filled[row, :, start : start + length]
 
-    def take(self, slot: int, start: int, tokens: list[int]) -> Kept:
-        """What a row leaves behind: the columns of its tokens, from `start` on."""
+    def take(self, row: int, start: int, tokens: list[int]) -> Kept:
         span = slice(start, start + len(tokens))
-        return Kept(tokens, [both[:, slot, :, span].clone() for both in self.buffers])
+        return Kept(tokens, [both[:, row, :, span].clone() for both in self.buffers])
 
     def move(self, source: int, target: int) -> None:
         for both in self.buffers:
@@ -152,7 +150,7 @@ class ContinuousBatch:
             count += 1
         return count or int(not self.rows)
 
-    def _make_room(self, like: BatchCache, more: int, prompt: int) -> Slots:
+    def _make_room(self, like: RowCache, more: int, prompt: int) -> Slots:
         """Slots for `more` rows, `prompt` columns before the one that is written next, and that one."""
         cache = self.cache = self.cache or Slots(like)
         _, slots, _, columns, _ = cache.buffers[0].shape

@@ -152,7 +152,7 @@ class Arena:
 
     def cache(self, rows: int, columns: int, column: Tensor) -> RowCache:
         """All layers in that shape. `column` [1]: where the next keys and values are written."""
-        layers = [StaticLayer(self.view(k, rows, columns), column) for k in range(len(self.layers))]
+        layers: Any = [StaticLayer(self.view(k, rows, columns), column) for k in range(len(self.layers))]
         return RowCache(layers=layers)
 
 

@@ -96,7 +96,7 @@ def token_columns(
     selecting = [term.name for term in plan.terms if term.selects]
     occurring = set(tensors["token"].unique().tolist()).union(*(o.ids() for o in others.values()))
     pieces = renderer.pieces(sorted(occurring))
-    return Columns(tensors, list(ids), terms, selecting, list(views), others, pieces)
+    return Columns(tensors, list(ids), terms, selecting, [*map(str, views)], others, pieces)
 
 
 def teacher_contexts(

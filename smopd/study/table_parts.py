@@ -198,7 +198,7 @@ class TableBuilder:
     def accuracy_heads(self) -> list[str]:
         return [*(f"{view.upper()}, %" for view in self.results.views), *(["gap"] if self.has_gap else [])]
 
-    def row(self, place: Place, entries: Sequence[Entry]) -> Row:
+    def row(self, place: Place, entries: Sequence[Entry | str]) -> Row:
         return Row(place.arm, entries, self.group(place))
 
     def verdict_of(self, place: Place, view: str) -> Entry:

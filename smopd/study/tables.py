@@ -180,7 +180,16 @@ def paper_table(make: TableBuilder) -> StudyTable:
                 paper = NONE if accuracy is None else f"{accuracy:.1f}"
                 papers = NONE if theirs is None else f"{theirs:+.1f}"
                 verdict = make.verdict_of(place, view)
-                entries = (view.upper(), ours, paper, delta, papers, apart, verdict, source)
+                entries: list[Entry | str] = [
+                    view.upper(),
+                    ours,
+                    paper,
+                    delta,
+                    papers,
+                    apart,
+                    verdict,
+                    source,
+                ]
                 rows.append(make.row(place, entries))
     return study_table("paper", rows, reference=r.reference, paper=r.paper)
 
