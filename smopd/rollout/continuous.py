@@ -24,7 +24,7 @@ from smopd.rollout.kv import BatchCache, Kept, RowCache
 from smopd.rollout.sampler import pick
 
 if TYPE_CHECKING:
-    from smopd.rollout.hf import HFEngine, Row
+    from smopd.rollout.hf import HFEngine, ReplyRow
 
 # Turns wait until they are this share of the rows being sampled: a prefill of few rows costs nearly as much
 # as one of many.
@@ -98,8 +98,8 @@ class ContinuousBatch:
 
     def __init__(self, engine: "HFEngine", sampling: Sampling, most: int) -> None:
         self.engine, self.sampling, self.most = engine, sampling, most
-        self.rows: list[Row] = []  # row k stands in slot k
-        self.waiting: deque[Row] = deque()
+        self.rows: list[ReplyRow] = []  # row k stands in slot k
+        self.waiting: deque[ReplyRow] = deque()
         self.cache: Slots | None = None
 
     def play(self, dialogues: Sequence[Dialogue]) -> None:
@@ -178,7 +178,7 @@ class ContinuousBatch:
         for row in finished:
             self._finish(row)
 
-    def _add_tokens(self, rows: Sequence["Row"], logits_BV: Tensor) -> None:
+    def _add_tokens(self, rows: Sequence["ReplyRow"], logits_BV: Tensor) -> None:
         draws_B = torch.stack([row.draws[len(row.ids)] for row in rows]).to(logits_BV.device)
         chosen_B, logp_B = pick(logits_BV, self.sampling, draws_B)
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
@@ -202,6 +202,6 @@ class ContinuousBatch:
         cache.rows = len(self.rows)
         cache.first = min((row.start for row in self.rows), default=cache.used)
 
-    def _finish(self, row: "Row") -> None:
+    def _finish(self, row: "ReplyRow") -> None:
         if row.stop is not None and row.dialogue is not None:
             self._ask(row.dialogue, Sampled(tuple(row.ids), row.stop, tuple(row.logps)))

@@ -131,11 +131,10 @@ class Driver:
         return [self._converse(conversation, steps[: request.max_turns])]
 
     def _run(self, dialogues: Sequence[Dialogue], continuous: bool = False) -> None:
-        if self.engine.traits.in_place and not continuous:
-            converse_in_rounds(self.engine, dialogues, self.sampling)
-        elif converse := getattr(self.engine, "converse", None):
+        converse = getattr(self.engine, "converse", None)  # engines of users may have `generate` alone
+        if converse and (continuous or not self.engine.traits.in_place):
             converse(dialogues, self.sampling)
-        else:  # an engine of the user's
+        else:
             converse_in_rounds(self.engine, dialogues, self.sampling)
 
     def recite(self, examples: Sequence[Example], replies: Sequence[str]) -> list[Conversation]:

@@ -28,7 +28,7 @@ log = logging.getLogger("smopd")
 
 
 @dataclass
-class Row:
+class ReplyRow:
     """One reply that is being sampled."""
 
     prompt: list[int]
@@ -117,12 +117,12 @@ class HFEngine(StockEngine):
         self.kept.clear()
         self.steps.clear()
 
-    def make_row(self, prompt: Sequence[int], seed: int, session: Session | None, limit: int) -> Row:
+    def make_row(self, prompt: Sequence[int], seed: int, session: Session | None, limit: int) -> ReplyRow:
         kept = self.kept.pop(session.name, None) if session else None
         shared = kept.shared_with(prompt) if kept else 0
-        return Row(list(prompt), uniforms(seed, limit), session, kept, shared)
+        return ReplyRow(list(prompt), uniforms(seed, limit), session, kept, shared)
 
-    def _count_fitting(self, rows: list[Row], sampling: Sampling) -> int:
+    def _count_fitting(self, rows: list[ReplyRow], sampling: Sampling) -> int:
         """How many of the first rows make a batch; one is sampled whatever it takes."""
         longest = 0
         for count, row in enumerate(rows[: self.batch], 1):
@@ -140,14 +140,14 @@ class HFEngine(StockEngine):
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
 
-    def _sample(self, rows: list[Row], sampling: Sampling) -> None:
+    def _sample(self, rows: list[ReplyRow], sampling: Sampling) -> None:
         """Fill in the rows' replies, all of them in one batch at the start."""
         logits_BV, cache = self.prefill(rows, sampling.max_tokens)
         draws_BM = torch.stack([row.draws for row in rows]).to(self.model.device)
         decode = self._decode_static if self.static else self._decode
         decode(rows, sampling, logits_BV, draws_BM, cache)
 
-    def prefill(self, rows: list[Row], tokens: int) -> tuple[Tensor, BatchCache]:
+    def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
         """Logits [B, V] behind the rows' prompts, and the keys and values with room for so many `tokens`."""
         device, longest = self.model.device, max(len(row.prompt) for row in rows)
         # All rows compute as many tokens: those with less to do repeat some, where padding would be.
@@ -168,7 +168,7 @@ class HFEngine(StockEngine):
         return self._forward(torch.tensor(ids, device=device), rows, cache), cache
 
     def _decode(
-        self, rows: list[Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: BatchCache
+        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: BatchCache
     ) -> None:
         """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
         for position in range(sampling.max_tokens):
@@ -188,7 +188,12 @@ class HFEngine(StockEngine):
         self.keep(rows, cache)
 
     def _decode_static(
-        self, rows: list[Row], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, prefilled: BatchCache
+        self,
+        rows: list[ReplyRow],
+        sampling: Sampling,
+        logits_BV: Tensor,
+        draws_BM: Tensor,
+        prefilled: BatchCache,
     ) -> None:
         """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
         device, arena, cache = draws_BM.device, self.steps.arena, prefilled  # type: tuple[Any, Any, RowCache]
@@ -217,7 +222,7 @@ class HFEngine(StockEngine):
             done, used = done + count, used + count
         self.keep(rows, cache)
 
-    def _forward(self, ids_BQ: Tensor, rows: list[Row], cache: BatchCache) -> Tensor:
+    def _forward(self, ids_BQ: Tensor, rows: list[ReplyRow], cache: BatchCache) -> Tensor:
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
         new = columns[cache.get_seq_length() :]
         starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)
@@ -240,7 +245,7 @@ class HFEngine(StockEngine):
         output = self.model(input_ids=ids_BQ, attention_mask=mask, position_ids=places_BQ, **extra)
         return output.logits[:, -1]
 
-    def keep(self, rows: list[Row], cache: RowCache, going: Sequence[int] = ()) -> None:
+    def keep(self, rows: list[ReplyRow], cache: RowCache, going: Sequence[int] = ()) -> None:
         """Keys and values of the rows that have ended (all but those `going` on), for the next turn."""
         for place, row in enumerate(rows):
             if self.limit and row.session and row.session.more and place not in going:

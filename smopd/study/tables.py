@@ -72,8 +72,8 @@ def compare_table(make: TableBuilder, kind: str, view: str) -> StudyTable:
     """A row for every arm but the reference."""
     name, places = table_name(kind, view), make.treatments if make.effects[view] else []
     rows = [make.row(place, _compare_entries(make, kind, name, place, view)) for place in places]
-    texts = {"reference": make.results.reference, "family": _family(make, view)}
-    return study_table(kind, rows, view=view, **texts)
+    reference, family = make.results.reference, _family(make, view)
+    return study_table(kind, rows, view=view, reference=reference, family=family)
 
 
 def _compare_entries(make: TableBuilder, kind: str, name: str, place: Place, view: str) -> list[Entry]:
