@@ -36,8 +36,8 @@ SMALL = 20_000_000  # parameters: a model of fewer is slower on several cores th
 
 
 def use_cores(parameters: int) -> None:
-    """Compute on the CPU with all physical cores, shared among the run's processes, or with one where the
-    model is small. OMP_NUM_THREADS, where it is set, decides.
+    """Compute with all physical cores, shared among the run's processes, or with one where the model is small.
+    OMP_NUM_THREADS, where it is set, decides.
     """
     if not os.environ.get("OMP_NUM_THREADS"):
         shared = max(1, physical_cores() // process_count())

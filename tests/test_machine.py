@@ -7,8 +7,11 @@ import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
+import pytest
+import torch
+
 import smopd
-from smopd import machine
+from smopd import devices, machine
 
 ROOT = Path(smopd.__file__).parent
 ASKS = re.compile(r"cpuinfo|meminfo|\"nvidia-smi|sched_getaffinity|cpu_count|get_device_(name|properties)")
@@ -54,3 +57,41 @@ def test_numbers_are_of_this_machine():
     assert 0 < available <= total
     assert 1 <= machine.cpu_cores() <= os.cpu_count()
     assert list(machine.describe_cpu(2)) == ["cpu", "threads", "python", "torch", "transformers"]
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Without OMP_NUM_THREADS, on a machine of six physical cores; torch's threads are back afterwards."""
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(devices, "physical_cores", lambda: 6)
+    yield monkeypatch
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "processes", "expected"), [(135_000_000, 1, 6), (135_000_000, 4, 1), (300_000, 1, 1)]
+)
+def test_a_run_computes_with_every_core(threads, parameters, processes, expected):
+    threads.setenv("WORLD_SIZE", str(processes))
+    devices.use_cores(parameters)
+    assert torch.get_num_threads() == expected
+
+
+def test_who_names_a_number_of_threads_gets_it(threads):
+    threads.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+    devices.use_cores(135_000_000)
+    assert torch.get_num_threads() == 1
+
+
+def test_waiting_threads_sleep():
+    """It is read when torch is first imported, so it is set by `import smopd`."""
+    code = "import os, smopd; print(os.environ['OMP_WAIT_POLICY'])"
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert ran.stdout.strip() == "PASSIVE"
+
+
+def test_hyperthreads_count_once():
+    assert 1 <= machine.physical_cores() <= machine.cpu_cores()

@@ -50,6 +50,7 @@ class Facts:
     devices: int  # that the driver lists
     gpus: tuple[CudaDevice, ...] = field(default_factory=machine.cuda_devices)  # that torch sees
     compiler: bool = field(default_factory=machine.has_c_compiler)  # for C, which Triton calls
+    physical_cores: int = field(default_factory=machine.physical_cores)
     threads: str | None = field(default_factory=lambda: os.environ.get("OMP_NUM_THREADS"))
     processes: int
     sandbox: str = field(default_factory=isolation)

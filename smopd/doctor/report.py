@@ -31,6 +31,10 @@ def text(facts: Facts, checks: list[Check]) -> str:
     device = "CUDA" if facts.gpus else "CPU"
     rows = {
         "machine": f"{facts.system}, Python {facts.python}, {facts.cores} cores, {available}",
+        "threads": f"OMP_NUM_THREADS={facts.threads}"
+        if facts.threads
+        else f"{facts.physical_cores} physical "
+        "cores, shared among the processes of a run; 1 for models of less than 20 million parameters",
         "packages": ", ".join(f"{name} {number}" for name, number in facts.versions.items()),
         "driver": f"{driver if facts.driver else 'no NVIDIA driver'}; {build}",
     }
@@ -57,7 +61,6 @@ def text(facts: Facts, checks: list[Check]) -> str:
 
 def advice(facts: Facts) -> list[str]:
     several, shared = len(facts.gpus) > 1, facts.shared_memory
-    crowded = (several or facts.processes > 1) and not facts.threads
     lines = [*facts.unfit, *_cuda(facts)]
     for number, gpu in enumerate(facts.gpus):
         lines += _gpu(f"GPU {number} ({gpu.name})", gpu)
@@ -66,9 +69,6 @@ def advice(facts: Facts) -> list[str]:
         lines.append(f"vLLM is not installed, {slower}")
     if facts.gpus and not facts.compiler:
         lines.append("no C compiler, which Triton's kernels need at their first use: apt-get install gcc")
-    if crowded:
-        cores = f"every process of a run would take all {facts.cores} cores"
-        lines.append(f"OMP_NUM_THREADS is not set: {cores}; export OMP_NUM_THREADS=1")
     if several and shared is not None and shared < LITTLE_SHARED:
         size = f"/dev/shm has {shared / GB:.2g} GB, and NCCL wants more between GPUs"
         lines.append(f"{size}: start the container with --shm-size=8g")

@@ -55,8 +55,7 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
         if missing := sorted(loaded[1]["missing_keys"]):  # transformers fills them with random numbers
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise ValueError(f"its weights lack {missing[0]}{more}")
-    if torch.device(device).type == "cpu":
-        use_cores(model.num_parameters())
+    use_cores(model.num_parameters())
     ends = _as_list(model.generation_config.eos_token_id) or _as_list(model.config.eos_token_id)
     if gguf:
         # Its weights are plain numbers now, and PEFT and `save_pretrained` would look for the quantised kind.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice, product, takewhile
-from math import ceil, prod
+from math import ceil, hypot, prod
 from typing import Literal, NamedTuple
 
 from smopd.chat.messages import Message
@@ -181,7 +181,7 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
     # The rollouts of a group are of one example.
     examples = [chat.example(count, k // plan.samples) for k, count in enumerate(turns)]
     load = Load(len(turns), passes=2 if plan.needs_whole_step else 1)
-    calls = list[SampledLoad]()
+    calls, sampled = list[SampledLoad](), list[tuple[float, Conversation]]()
     first, *branches = plan.plays
     shares = {first: prod(1 - play.share for play in branches if play.instead)}
     shares |= {play: play.share for play in branches}
@@ -189,7 +189,9 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
         rollouts = [Rollout(example, (), (), k % plan.samples) for k, example in enumerate(examples)]
         for play in (play for play in plan.plays if shares[play] == share):
             played = [chat.play(e, play.view, config.chat.history == "verbatim") for e in examples]
-            calls += [] if play.reference else _calls(config, played, share)
+            if not play.reference:
+                calls += _calls(config, played, share)
+                sampled += [(share, conversation) for conversation in played]
             # Half of the answers right, so that terms about either kind have something to do.
             verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(played))]
             rollouts = [
@@ -213,7 +215,26 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
             load.student = load.student.plus(pack(seen, config.train.row_tokens, attention), share)
             load.teacher = load.teacher.plus(pack(shown, config.train.row_tokens, attention), share)
     load.sampled = SampledLoad(*map(sum, zip(*calls, strict=True)))
+    traits = traits_of(config.engine.kind)
+    if not traits.in_place or (config.rollout.ahead > 1 and not on_gpu):  # there hf keeps its static shapes
+        load.sampled = load.sampled._replace(steps=_continuous_steps(config, sampled, load.sampled.tokens))
     return load
+
+
+def _continuous_steps(config: Config, sampled: list[tuple[float, Conversation]], tokens: float) -> float:
+    """Tokens that are sampled one after the other, by step: those of the block's longest conversation, or as
+    many as the rows of a batch take. `sampled`: with the share of steps in which each is played.
+    """
+    ahead, limits = config.rollout.ahead, config.rollout
+    count = max(1, round(ahead * sum(share for share, _ in sampled)))
+    harmonic = sum(1 / k for k in range(1, count + 1))
+    longest = 0.0
+    for _, conversation in sampled:
+        # Each reply's length is spread like an exponential, whose deviation is its mean.
+        means = [len(turn.reply) for turn in conversation.turns]
+        most = limits.middle_tokens * (len(means) - 1) + limits.answer_tokens
+        longest = max(longest, min(most, sum(means) + hypot(*means) * (harmonic - 1)))
+    return max(longest / ahead, tokens / config.rollout.batch)
 
 
 def _calls(config: Config, played: list[Conversation], share: float) -> Iterator[SampledLoad]:
@@ -232,12 +253,12 @@ def _calls(config: Config, played: list[Conversation], share: float) -> Iterator
                 read += len(turn.reply) * (len(turn.context) + len(turn.reply) / 2)
                 known = before.context + before.reply if number and reuses else ()
                 prefilled += len(turn.context) - common_prefix(known, turn.context)
-            expected, mean = share * len(batch), tokens / len(batch)
+            expected, mean = config.rollout.ahead * share * len(batch), tokens / len(batch)
             # The longest of n lengths spread like an exponential is the mean times 1 + 1/2 + ... + 1/n.
             longest = mean * sum(1 / k for k in range(1, max(1, round(expected)) + 1))
             # Fewer than one reply on average takes a call of its own, in so many of the steps.
             steps = min(1.0, expected) * max(mean, min(limit, longest))
-            yield SampledLoad(steps, share * tokens, share * read, share * prefilled)
+            yield SampledLoad(steps / config.rollout.ahead, share * tokens, share * read, share * prefilled)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -60,8 +60,7 @@ class ResourcePlan:
 
     @property
     def step(self) -> float:
-        """Seconds of one training step, all parts together."""
-        return sum(self.seconds.values())
+        return whole_step(self.config, self.seconds)
 
 
 def make_plan(
@@ -83,9 +82,17 @@ def make_plan(
     longest = replace(lengths, middle=config.rollout.middle_tokens, answer=config.rollout.answer_tokens)
     load, at_limits = (step_load(config, some, gpus, gpu.is_gpu) for some in (lengths, longest))
     seconds, longer = (step_seconds(config, shape, gpu, one, gpus, mfu) for one in (load, at_limits))
-    minutes = (sum(parts.values()) * config.train.steps / 60 for parts in (seconds, longer))
+    minutes = (whole_step(config, parts) * config.train.steps / 60 for parts in (seconds, longer))
     fitting = needs, replicated, changes, after
     return ResourcePlan(config, asked, shape, gpu, gpus, mfu, lengths, load, *fitting, seconds, *minutes)
+
+
+def whole_step(config: Config, seconds: dict[str, float]) -> float:
+    """Seconds of one training step: its parts one after the other, or sampling beside the others."""
+    rest = sum(took for part, took in seconds.items() if part != "sampling")
+    if config.rollout.overlap:
+        return max(seconds["sampling"], rest)
+    return seconds["sampling"] + rest
 
 
 def changed(config: Config, *changes: Change) -> Config:

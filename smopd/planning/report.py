@@ -65,6 +65,7 @@ def text(recipe: str, plan: ResourcePlan) -> str:
         f"{f'a step, rollouts a process: {load.rollouts}':<34}{'seconds':>8}",
         *(f"{name:<34}{took:>8.1f}  {work.get(name, '')}".rstrip() for name, took in plan.seconds.items()),
         "",
+        *_describe_age(plan),
         f"{config.train.steps} steps: {plan.minutes:,.0f} minutes; "
         f"{plan.minutes_at_limits:,.0f} if every reply reaches its limit",
         f"assumed: replies of {lengths.middle:.0f} and {lengths.answer:.0f} tokens (--middle, --answer), "
@@ -92,6 +93,15 @@ def _verdict(plan: ResourcePlan) -> list[str]:
     if changed > room:
         lines.append("more GPUs (--gpus, with train.shard=true) or larger ones are needed")
     return lines
+
+
+def _describe_age(plan: ResourcePlan) -> list[str]:
+    ahead, overlap = plan.config.rollout.ahead, plan.config.rollout.overlap
+    if ahead == 1 and not overlap:
+        return []
+    oldest = 2 * ahead - 1 if overlap else ahead - 1
+    beside = ", beside the training of the block before" if overlap else ""
+    return [f"sampled {ahead} steps at a time{beside}: conversations are up to {oldest} updates old"]
 
 
 def _sampling_advice(plan: ResourcePlan) -> list[str]:

@@ -11,6 +11,7 @@ from smopd.config import Config, load_config
 from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.store import load_identity
 from smopd.files import file_digest
+from smopd.lazy import torch
 from smopd.machine import package_versions
 from smopd.models import resolve_adapter
 from smopd.models.adapter_files import WEIGHTS
@@ -46,6 +47,7 @@ def train_run(
             trainer = Trainer(config, folder, processes, examples)
         if processes.first and trainer.step < config.train.steps:
             where = {"device": str(processes.device), "processes": processes.world_size}
+            where["threads"] = torch.get_num_threads()
             begun = {"step": trainer.step, "steps": config.train.steps, "engine": config.engine.kind}
             folder.record_start({**begun, **where, **package_versions()})
         if trainer.step:

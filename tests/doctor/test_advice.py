@@ -13,7 +13,7 @@ GIB = 2**30
 H100 = CudaDevice("NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, 79 * GIB)
 VERSIONS = {"torch": "2.13.0", "transformers": "5.19.0", "vllm": "0.32.0", "triton": "3.7.1"}
 GOOD = Facts(
-    python="3.12.3", system="Linux x86_64", cores=26, memory=256 * GIB, available=240 * GIB,
+    python="3.12.3", system="Linux x86_64", cores=26, physical_cores=13, memory=256 * GIB, available=240 * GIB,
     shared_memory=64 * GIB, versions=VERSIONS, unfit=(), torch_cuda="13.0", driver="580.65.06",
     driver_cuda="13.0", devices=1, gpus=(H100,), compiler=True, threads=None, processes=1,
     sandbox="bubblewrap", engine="vllm", engine_reason="CUDA device and vLLM found",
@@ -24,6 +24,11 @@ CPU = replace(
     versions={"torch": "2.13.0+cpu"}, engine_reason="no CUDA device",
 )  # fmt: skip
 WITHOUT_VLLM = {name: number for name, number in VERSIONS.items() if name != "vllm"}
+
+
+def test_it_says_how_many_threads_compute():
+    assert "13 physical cores, shared among the processes of a run" in text(GOOD, [])
+    assert "OMP_NUM_THREADS=2" in text(replace(GOOD, threads="2"), [])
 
 
 @pytest.mark.parametrize("facts", [GOOD, CPU], ids=["gpu", "cpu"])
@@ -42,8 +47,6 @@ def test_a_sound_machine_has_nothing_to_change(facts):
         (replace(GOOD, gpus=(), devices=2), "2 GPUs, but torch sees none: look at CUDA_VISIBLE_DEVICES"),
         (replace(GOOD, versions=WITHOUT_VLLM, engine="hf"), "vLLM is not installed"),
         (replace(GOOD, compiler=False), "apt-get install gcc"),
-        (replace(GOOD, gpus=(H100, H100)), "OMP_NUM_THREADS is not set"),
-        (replace(CPU, processes=4), "all 26 cores; export OMP_NUM_THREADS=1"),
         (replace(GOOD, gpus=(H100, H100), threads="1", shared_memory=64 * 2**20), "--shm-size=8g"),
         (replace(CPU, available=GIB), "only 1.1 GB of the host's memory"),
         (replace(CPU, sandbox="none"), "--allow-unsandboxed"),
