@@ -36,7 +36,7 @@ SMALL = 20_000_000  # parameters: a model of fewer is slower on several cores th
 
 
 def use_cores(parameters: int) -> None:
-    """Compute with all physical cores, shared among the run's processes, or with one where the model is small.
+    """Compute with all physical cores, shared among the run's processes, or with one for a small model.
     OMP_NUM_THREADS, where it is set, decides.
     """
     if not os.environ.get("OMP_NUM_THREADS"):
