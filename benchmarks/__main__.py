@@ -144,6 +144,26 @@ def rollout(
 
 
 @app.command()
+def ahead(
+    reps: Reps = 3,
+    model: Annotated[str, Model] = "pocket",
+    data: Data = "pocket:train:400",
+    conversations: Annotated[int, typer.Option(min=1, help="Conversations of one step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps whose conversations are sampled together.")] = 4,
+    middle: Annotated[int, typer.Option(min=1, help="Token limit of a middle reply.")] = 36,
+    answer: Annotated[int, typer.Option(min=1, help="Token limit of an answer.")] = 40,
+    as_json: Json = False,
+) -> None:
+    """Sampling several steps' conversations together, as rollout.ahead does, against step by step.
+
+    Example: python -m benchmarks ahead --model models/smollm2/model --data everyday:train:32
+    """
+    from benchmarks.ahead import Blocks, report
+
+    _show(partial(report, Blocks(model, data, conversations, steps, middle, answer), reps), as_json)
+
+
+@app.command()
 def trl(
     reps: Reps = 3,
     conversations: Annotated[int, typer.Option(min=1, help="How many make a step.")] = 4,
@@ -155,6 +175,7 @@ def trl(
     layers: Annotated[int, typer.Option(min=1, help="Layers of the random model.")] = 30,
     width: Annotated[int, typer.Option(min=18, help="Its hidden width; a multiple of 18.")] = 576,
     vocabulary: Annotated[int, typer.Option(min=896, help="Its vocabulary.")] = 49152,
+    ahead: Annotated[int, typer.Option(min=1, help="Our rollout.ahead; a step counts its share.")] = 1,
     as_json: Json = False,
 ) -> None:
     """A whole training step of SDFT, ours against TRL's trainer: sampling, both passes, update, average.
@@ -165,7 +186,8 @@ def trl(
     """
     from benchmarks.trl import Steps, report
 
-    settings = Steps(conversations, turns, reply, micro_batch, recompute, sampling, layers, width, vocabulary)
+    sizes = conversations, turns, reply, micro_batch, recompute, sampling, layers, width, vocabulary
+    settings = Steps(*sizes, ahead=ahead)
     _show(partial(report, settings, reps), as_json)
 
 

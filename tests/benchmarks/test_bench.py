@@ -15,7 +15,7 @@ from support.plain_path import plain_divergence
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import head, measure, rollout, scoring, step
+from benchmarks import ahead, head, measure, rollout, scoring, step
 from benchmarks.__main__ import app
 from benchmarks.child import measured
 from benchmarks.measure import Case, Work, ratios, run_child
@@ -35,7 +35,8 @@ def in_process(monkeypatch):
     """Children's work in this process: the same code, without a new interpreter for every number."""
 
     def run(case: Case) -> dict:
-        prepare = {"head": head, "rollout": rollout, "scoring": scoring, "step": step}[case.bench].prepare
+        benches = {"ahead": ahead, "head": head, "rollout": rollout, "scoring": scoring, "step": step}
+        prepare = benches[case.bench].prepare
         return json.loads(
             json.dumps(measured(prepare(case.variant, json.loads(json.dumps(dict(case.settings))))))
         )
@@ -237,3 +238,12 @@ def test_the_parser_takes_every_command_of_the_documentation(page):
     for line in re.findall(r"python -m benchmarks ([^`\n#>]+)", page.read_text(encoding="utf-8")):
         verb, *arguments = shlex.split(line)
         get_command(app).commands[verb].make_context(verb, arguments)
+
+
+def test_both_ways_of_sampling_a_block_sample_the_same(in_process):
+    result = ahead.report(ahead.Blocks(conversations=2, ahead=2, middle=6, answer=8), 1)
+    together, by_step = result["results"]
+    assert together["sampled_tokens"] == by_step["sampled_tokens"] > 0
+    assert result["notes"][0].startswith("together: ")
+    with pytest.raises(UserError, match="holds 3 examples, 2 steps need 4"):
+        ahead.report(ahead.Blocks(data="pocket:train:3", conversations=2, ahead=2), 1)

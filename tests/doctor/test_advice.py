@@ -14,8 +14,8 @@ H100 = CudaDevice("NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, 79 * GIB)
 VERSIONS = {"torch": "2.13.0", "transformers": "5.19.0", "vllm": "0.32.0", "triton": "3.7.1"}
 GOOD = Facts(
     python="3.12.3", system="Linux x86_64", cores=26, physical_cores=13, memory=256 * GIB,
-    available=240 * GIB, shared_memory=64 * GIB, versions=VERSIONS, unfit=(), torch_cuda="13.0", driver="580.65.06",
-    driver_cuda="13.0", devices=1, gpus=(H100,), compiler=True, threads=None, processes=1,
+    available=240 * GIB, shared_memory=64 * GIB, versions=VERSIONS, unfit=(), torch_cuda="13.0",
+    driver="580.65.06", driver_cuda="13.0", devices=1, gpus=(H100,), compiler=True, threads=None, processes=1,
     sandbox="bubblewrap", engine="vllm", engine_reason="CUDA device and vLLM found",
     scoring={"attention": "flex", "head": "triton_rows"},
 )  # fmt: skip
