@@ -158,10 +158,10 @@ class OurStep:
             parameter.data.zero_()  # TRL's teacher begins with no adapter at all
         # Nothing ends a reply but its length.
         self.trainer.engine.end_ids = []  # type: ignore[attr-defined]
-        self._examples, self._play = chosen_examples(settings), self.trainer.player.play
+        self._examples, self._play = chosen_examples(settings), self.trainer.player.play_block
         self.trainer.player.examples = self._examples
         self._given = {c.example.id: c for c in given_conversations(settings)}
-        self.trainer.player.play = self._played  # type: ignore[method-assign]
+        self.trainer.player.play_block = self._played  # type: ignore[method-assign]
 
     def _played(self, steps: Sequence[int]) -> list[StepConversations]:
         """Sample, and give the conversations that are to be scored."""

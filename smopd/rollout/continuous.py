@@ -145,7 +145,7 @@ class ContinuousBatch:
         for row in self.waiting:
             width = max(width, len(row.prompt))
             cells = (len(self.rows) + count + 1) * (width + MARGIN + GROWTH)
-            if len(self.rows) + count == self.most or (limit and cells * self.engine.token_bytes() > limit):
+            if len(self.rows) + count == self.most or (limit and cells * self.engine._token_bytes() > limit):
                 break
             count += 1
         return count or int(not self.rows)
@@ -169,7 +169,7 @@ class ContinuousBatch:
         tokens_B1 = torch.tensor([[row.ids[-1]] for row in self.rows], device=device)
         starts_B1 = torch.tensor([[row.start] for row in self.rows], device=device)
         seen_BC = torch.arange(cache.first, cache.used + 1, device=device) >= starts_B1
-        logits_BV = self.engine.logits(tokens_B1, seen_BC[:, None, None], cache.used - starts_B1, cache)
+        logits_BV = self.engine._logits(tokens_B1, seen_BC[:, None, None], cache.used - starts_B1, cache)
         cache.used += 1
         self._add_tokens(self.rows, logits_BV)
         finished = [row for row in self.rows if row.stop is not None]

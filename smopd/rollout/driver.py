@@ -18,6 +18,7 @@ from smopd.rollout.engine import (
     Session,
     Stop,
     converse_in_rounds,
+    send,
 )
 from smopd.rollout.lengths import room_left
 from smopd.rollout.play import numbered
@@ -133,9 +134,15 @@ class Driver:
     def _run(self, dialogues: Sequence[Dialogue], continuous: bool = False) -> None:
         converse = getattr(self.engine, "converse", None)  # engines of users may have `generate` alone
         if converse and (continuous or not self.engine.traits.in_place):
-            converse(dialogues, self.sampling)
+            converse([self._count(dialogue) for dialogue in dialogues], self.sampling)
         else:
-            converse_in_rounds(self.engine, dialogues, self.sampling)
+            converse_in_rounds(self.engine, dialogues, self.sampling, self.heard)
+
+    def _count(self, dialogue: Dialogue) -> Dialogue:
+        reply = None
+        while request := send(dialogue, reply):
+            reply = yield request
+            self.heard(1)
 
     def recite(self, examples: Sequence[Example], replies: Sequence[str]) -> list[Conversation]:
         """The whole task in one message with a given reply to it; nothing is sampled."""
@@ -188,7 +195,6 @@ class Driver:
             context.answer(turn.reply)
             conversation.asked.append(user)
             conversation.turns.append(turn)
-            self.heard(1)
 
     def _ask(
         self, prompt: list[int], seed: int, last: bool, name: str, session: Session

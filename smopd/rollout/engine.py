@@ -139,8 +139,13 @@ class Engine(Protocol):
         return
 
 
-def converse_in_rounds(engine: Engine, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
-    """Turn by turn, side by side: a batch of replies for each token limit, the shortest limit first."""
+def converse_in_rounds(
+    engine: Engine, dialogues: Sequence[Dialogue], sampling: Sampling,
+    heard: Callable[[int], None] = lambda replies: None,
+) -> None:  # fmt: skip
+    """Turn by turn, side by side: a batch of replies for each token limit, the shortest limit first. `heard`
+    is told how many replies a round gave.
+    """
     asked = [(dialogue, request) for dialogue in dialogues if (request := send(dialogue, None))]
     while asked:
         replies: dict[int, Sampled] = {}
@@ -151,6 +156,7 @@ def converse_in_rounds(engine: Engine, dialogues: Sequence[Dialogue], sampling: 
             sessions = [r.session for r in requests]
             batch = engine.generate(prompts, seeds, replace(sampling, max_tokens=limit), sessions)
             replies.update(zip(now, batch, strict=True))
+        heard(len(replies))
         going = [(dialogue, send(dialogue, replies[i])) for i, (dialogue, _) in enumerate(asked)]
         asked = [(dialogue, request) for dialogue, request in going if request]
 

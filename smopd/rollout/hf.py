@@ -73,7 +73,7 @@ class HFEngine(StockEngine):
             sharded = any(isinstance(module, FSDPModule) for module in base.modules())
             static = base.device.type == "cuda" and not sharded
         self.static = static
-        self.steps = StaticSteps(self.logits, graphs)
+        self.steps = StaticSteps(self._logits, graphs)
         self._warned = False
 
     @torch.no_grad()
@@ -130,11 +130,11 @@ class HFEngine(StockEngine):
             batch, columns = count, longest + sampling.max_tokens
             if self.static:
                 batch, columns = static_shape(batch, columns)
-            if self.limit and count > 1 and batch * columns * self.token_bytes() > self.limit // 2:
+            if self.limit and count > 1 and batch * columns * self._token_bytes() > self.limit // 2:
                 return count - 1
         return min(self.batch, len(rows))
 
-    def token_bytes(self) -> int:
+    def _token_bytes(self) -> int:
         config: Any = self.model.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -230,9 +230,9 @@ class HFEngine(StockEngine):
         # Padding sees itself: a row that sees nothing has no softmax.
         mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
         places_BQ = (new - starts_B1).clamp_min(0)
-        return self.logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
+        return self._logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
 
-    def logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
+    def _logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
         """[B, V] behind the last token of every row."""
         extra: dict[str, Any] = {}
         if self.model.config._attn_implementation == "sdpa":

@@ -34,7 +34,6 @@ from smopd.rollout.engine import (
     SaveAdapter,
     Sessions,
     Usage,
-    generate_by_conversing,
     send,
 )
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank, read_arguments
@@ -103,48 +102,64 @@ class VLLMEngine(Engine):
     def generate(
         self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
     ) -> list[Sampled]:
-        return generate_by_conversing(self, prompts, seeds, sampling, sessions)
+        """Replies in the order of the prompts, all asked for at once."""
+        if not prompts:
+            return []
+        self._wake_up()
+        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        params = [self._params(sampling, seed) for seed in seeds]
+        with self._sampling():
+            outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
+        limit = sampling.max_tokens
+        return [self._read(output, prompt, limit) for prompt, output in zip(prompts, outputs, strict=True)]
 
     def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
         """vLLM's scheduler takes a conversation's next turn at once, and finds the shared prefixes itself."""
         self._wake_up()
         engine, asked = self._llm.llm_engine, dict[str, tuple[Dialogue, ReplyRequest]]()
-        final = self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY
+        final = {"output_kind": self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY}
 
         def ask(dialogue: Dialogue, reply: Sampled | None) -> None:
             if request := send(dialogue, reply):
-                asked_for = self._replies.fields(replace(sampling, max_tokens=request.limit), request.seed)
-                params = self._vllm.SamplingParams(**asked_for, detokenize=False, output_kind=final)
-                name = str(next(self._names))
+                name, prompt = str(next(self._names)), {"prompt_token_ids": request.prompt}
+                params = self._params(replace(sampling, max_tokens=request.limit), request.seed, **final)
                 asked[name] = dialogue, request
-                prompt = {"prompt_token_ids": request.prompt}
                 engine.add_request(name, prompt, params, lora_request=self._request)
 
+        with self._sampling():
+            for dialogue in dialogues:
+                ask(dialogue, None)
+            while asked:
+                for output in engine.step():
+                    if output.finished:
+                        dialogue, request = asked.pop(output.request_id)
+                        ask(dialogue, self._read(output, request.prompt, request.limit))
+
+    def _params(self, sampling: Sampling, seed: int, **more: Any) -> Any:
+        return self._vllm.SamplingParams(**self._replies.fields(sampling, seed), detokenize=False, **more)
+
+    @contextmanager
+    def _sampling(self) -> Iterator[None]:
+        """What was asked for and did not come must not come back among the next replies."""
         try:
             with _preserve_random_state():
-                for dialogue in dialogues:
-                    ask(dialogue, None)
-                while asked:
-                    for output in engine.step():
-                        if output.finished:
-                            dialogue, request = asked.pop(output.request_id)
-                            ask(dialogue, self._read(output, request))
+                yield
         except BaseException as error:
-            # What was asked for must not come back among the next replies.
+            engine = self._llm.llm_engine
             engine.abort_request(list(engine.output_processor.request_states), internal=True)
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
                 hint = "engine.max_length bounds context and reply"
                 raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
             raise
 
-    def _read(self, output: Any, request: ReplyRequest) -> Sampled:
-        assert output.prompt_token_ids == request.prompt, "a reply to another prompt"
+    def _read(self, output: Any, prompt: Sequence[int], limit: int) -> Sampled:
+        assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
         (completion,) = output.outputs
         steps = zip(completion.token_ids, completion.logprobs, strict=True)
         logps = [of_step[token].logprob for token, of_step in steps]
-        self.usage.add(len(request.prompt), output.num_cached_tokens or 0)
+        self.usage.add(len(prompt), output.num_cached_tokens or 0)
         try:
-            return self._replies.read(completion.token_ids, logps, completion.finish_reason, request.limit)
+            return self._replies.read(completion.token_ids, logps, completion.finish_reason, limit)
         except UnusableReply as error:
             raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
 

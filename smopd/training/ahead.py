@@ -45,11 +45,12 @@ class Ahead:
         self.player, self.last = player, last
         # By step: the conversations of all processes, and after how many updates their policy stood.
         self._pending: dict[int, tuple[StepConversations, int]] = {}
+        self._at_once: dict[int, tuple[Played, int]] = {}  # our share of a step that is a block by itself
         self._next: NextBlock | None = None
         self._background: _Background | None = None
 
     def __contains__(self, step: int) -> bool:
-        return step in self._pending
+        return step in self._pending or step in self._at_once
 
     @property
     def plays_ahead(self) -> bool:
@@ -64,14 +65,18 @@ class Ahead:
     def sample(self, step: int, version: int) -> None:
         """Play the block that begins at `step` with the policy after `version` updates. Collective."""
         steps = self.block(step)
-        self._add(steps, self.player.play(steps), version)
+        if len(steps) == 1:  # used at once: nobody else need know
+            self._at_once[step] = self.player.play(step), version
+        else:
+            self._add(steps, self.player.play_block(steps), version)
 
     def take(self, step: int) -> tuple[Played, int]:
         """Our share of a step's conversations, and how many updates old they are."""
+        if step in self._at_once:
+            played, version = self._at_once.pop(step)
+            return played, step - 1 - version
         of_all, version = self._pending.pop(step)
-        processes, plays = self.player.processes, self.player.plan.plays
-        items = zip(self.player.items(step), processes.share(of_all), strict=True)
-        return [(e, n, [(plays[k], c) for k, c in talks]) for (e, n), talks in items], step - 1 - version
+        return self.player.pair_up(step, self.player.processes.share(of_all)), step - 1 - version
 
     def _add(self, steps: Sequence[int], played: Sequence[StepConversations], version: int) -> None:
         for step, of_step in zip(steps, played, strict=True):
@@ -161,7 +166,7 @@ class _Background(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.played = self.player.play(self.steps)
+            self.played = self.player.play_block(self.steps)
         except BaseException as error:
             self.error = error
 

@@ -54,7 +54,18 @@ class StepPlayer:
     driver: Driver
     processes: Processes
 
-    def play(self, steps: Sequence[int]) -> list[StepConversations]:
+    def play(self, step: int) -> Played:
+        """Sample our share of this step's conversations."""
+        (talks,) = self.play_block([step])
+        return self.pair_up(step, talks)
+
+    def pair_up(self, step: int, talks: StepConversations) -> Played:
+        """Our share of a step's rollouts with its conversations and their plays."""
+        plays = self.plan.plays
+        pairs = zip(self.items(step), talks, strict=True)
+        return [(e, sample, [(plays[k], c) for k, c in of_one]) for (e, sample), of_one in pairs]
+
+    def play_block(self, steps: Sequence[int]) -> list[StepConversations]:
         """Sample our share of the conversations of each of these steps."""
         jobs = [job for step in steps for job in self._jobs(step)]
         # A single step sampled with the trained module keeps to rounds, play by play, as it always has.

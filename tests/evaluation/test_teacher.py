@@ -200,7 +200,7 @@ def test_the_teachers_replies_are_its_own_in_the_plans_form(tmp_path, monkeypatc
         return [Turn((), (), Stop.END, text) for text in texts]
 
     monkeypatch.setattr(Driver, "answer_clean", right)
-    assert trainer.turn_accuracy.measure(all_rollouts, 1)["teacher/turn_accuracy"] == 1.0
+    assert trainer.player.turn_accuracy(all_rollouts, trainer.model, 1)["teacher/turn_accuracy"] == 1.0
     assert asked
     assert all(turn < len(example.shards) - 1 for example, turn, _ in asked)
     assert trainer.model.active_adapter == "default"
@@ -209,6 +209,6 @@ def test_the_teachers_replies_are_its_own_in_the_plans_form(tmp_path, monkeypatc
 def test_where_no_task_knows_its_middle_replies_nothing_is_reported_and_no_sample_promised(tmp_path):
     trainer = trainer_of(tmp_path / "m", *SHORT)
     all_rollouts = trainer.player.verify_and_grade(trainer.player.play(1))
-    assert trainer.turn_accuracy.measure(all_rollouts, 1) == {}
+    assert trainer.player.turn_accuracy(all_rollouts, trainer.model, 1) == {}
     message = complaint(tmp_path / "n", *SHORT, "train.teacher_every=1", call=trainer_of)
     assert "train.teacher_every: no task of pocket:train knows what a middle reply should say" in message
