@@ -83,9 +83,9 @@ class VLLMEngine(Engine):
         with _stdout_to_stderr(), _preserve_threads(), _preserve_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside vLLM are not the user's
             vllm = _import_vllm()
-            further = read_arguments(
-                config.engine.args, {f.name for f in fields(vllm.EngineArgs)}, {*settings}
-            )
+            words = config.engine.args
+            known = {field.name for field in fields(vllm.EngineArgs)} if words else set()
+            further = read_arguments(words, known, settings.keys())
             on_cpu = vllm.platforms.current_platform.is_cpu()
             self._vllm, self._sleeps = vllm, config.engine.sleep and not on_cpu
             # On a CPU there is nothing to capture, and compiling takes longer than a small run.

@@ -17,7 +17,7 @@ from smopd.models.adapter_files import largest_rank
 from smopd.models.adapters import StudentAdapter
 from smopd.rollout.engine import Sampling, Stop
 from smopd.rollout.vllm_local import VLLMEngine
-from smopd.rollout.vllm_shared import max_rank
+from smopd.rollout.vllm_shared import max_rank, read_arguments
 from smopd.settings import PROJECTIONS
 
 END = 1
@@ -314,3 +314,18 @@ def test_ranks():
         max_rank(513)
     adapters = {"default": LoraConfig(r=4, rank_pattern={"q_proj": 24}), "teacher": LoraConfig(r=8)}
     assert largest_rank(SimpleNamespace(peft_config=adapters)) == 24
+
+
+def test_further_engine_arguments_are_read_and_checked():
+    known, ours = {"tensor_parallel_size", "speculative_config", "quantization", "model"}, {"model"}
+    words = ["tensor-parallel-size=2", 'speculative_config={"method": "ngram"}', "--quantization=fp8"]
+    assert read_arguments(words, known, ours) == {
+        "tensor_parallel_size": 2, "speculative_config": {"method": "ngram"}, "quantization": "fp8",
+    }  # fmt: skip
+    for word, problem in (
+        ("tensor_paralel_size=2", "did you mean 'tensor_parallel_size'"),
+        ("model=x", "model follows from the other settings"),
+        ("quantization", "expected NAME=VALUE"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            read_arguments([word], known, ours)
