@@ -27,9 +27,9 @@ UNCOMPARED = ("timings.jsonl", "starts.jsonl", ".lock")  # one has a row for eve
 AIMS = ("step", "checkpoint", "start")
 
 
-def command(out: Path, steps: int, every: int) -> list[str]:
+def command(out: Path, steps: int, every: int, more: list[str]) -> list[str]:
     length = (f"train.steps={steps}", f"train.checkpoint_every={every}")
-    settings = set_words([*length, "train.rollouts=4", "optim.lr=1e-3"])
+    settings = set_words([*length, "train.rollouts=4", "optim.lr=1e-3", *more])
     return [*COMMAND, "train", "pocket", "--out", str(out), *settings]
 
 
@@ -118,12 +118,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, help="default: enough for the kills")
     parser.add_argument("--every", type=int, default=2, help="steps between checkpoints")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[], help="further settings, as of smopd train")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True)
     steps, random = options.steps or options.kills + 8, Random(options.seed)
     straight, killed = options.out / "straight", options.out / "killed"
 
-    first = Attempt(command(straight, steps, options.every), straight, options.out / "straight.log")
+    settings = (steps, options.every, options.set)
+    first = Attempt(command(straight, *settings), straight, options.out / "straight.log")
     if first.process.wait():
         print(f"the undisturbed run failed:\n{first.log.read_text()}")
         return 1
@@ -136,9 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     for number in range(1, 1000):
         aim = AIMS[(number - 1) % len(AIMS)] if number <= options.kills else "end"
-        attempt = Attempt(
-            command(killed, steps, options.every), killed, options.out / f"killed-{number:02d}.log"
-        )
+        attempt = Attempt(command(killed, *settings), killed, options.out / f"killed-{number:02d}.log")
         if aim != "end" and wait_and_kill(attempt, aim, random, start, step, options.every):
             print(f"kill {number:>2}  {aim:<10}  {attempt.seconds:>5.1f} s  {state(killed)}", flush=True)
             continue

@@ -7,8 +7,11 @@ from support.kill_run import differences, main
 
 
 @pytest.mark.long
-def test_a_killed_run_leaves_the_same_bytes(tmp_path, capsys):
-    code = main(["--kills", "2", "--steps", "4", "--every", "1", "--out", str(tmp_path / "out")])
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_a_killed_run_leaves_the_same_bytes(tmp_path, capsys, ahead):
+    """Also inside of a block of conversations that were sampled together."""
+    arguments = ["--kills", "2", "--steps", "4", "--every", "1", "--set", f"rollout.ahead={ahead}"]
+    code = main([*arguments, "--out", str(tmp_path / "out")])
     out = capsys.readouterr().out
     assert code == 0, out
     assert out.count("\nkill ") == 2, out

@@ -105,6 +105,25 @@ def test_processes_change_nothing(single, tmp_path, launcher, count, more):
     assert_same(single, tmp_path / "run")
 
 
+@pytest.mark.slow
+def test_conversations_played_ahead_are_shared_as_those_of_a_step_are(tmp_path):
+    """Two processes sample a block, one checkpoint in the middle of it holds what both of them sampled."""
+    ahead = (*SETTINGS, "rollout.ahead=3", "train.checkpoint_every=1")
+    launch(tmp_path / "two", *ahead)
+    assert_same(train(tmp_path / "one", *ahead), tmp_path / "two")
+    talks = []
+    for name in ("one", "two"):
+        kept = json.loads((tmp_path / name / "checkpoints/step-000001/ahead.json").read_text())["steps"]
+        replies = [
+            [turn["reply"] for talk in rollout for turn in talk["turns"]]
+            for step in ("2", "3")
+            for rollout in kept[step]["rollouts"]
+        ]
+        talks.append(replies)
+    assert talks[0] == talks[1]
+    assert len(talks[0]) == 10  # five rollouts of each of two steps
+
+
 WHOLE_STEP = """
 from smopd.methods import Method
 from smopd.objective import Plan, Term, answer, batch, entropy, every, hard, middle, top, users_only
