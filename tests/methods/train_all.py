@@ -17,7 +17,7 @@ from smopd.training.hooks import Hooks
 from smopd.training.loop import Trainer
 from smopd.training.processes import Processes
 
-STEPS, HALF = 20, 10
+STEPS, HALF = 12, 6
 # The paper's learning rate: at a higher one Adam makes more of rounding than the comparison allows.
 SMALL = ["train.rollouts=2", "train.micro_batch=4", "rollout.middle_tokens=8", "rollout.answer_tokens=24",
          "lora.r=8", "lora.alpha=16", "optim.lr=5e-6", "optim.warmup_steps=0",
