@@ -48,6 +48,7 @@ class Ahead:
         self._at_once: dict[int, tuple[Played, int]] = {}  # our share of a step that is a block by itself
         self._next: NextBlock | None = None
         self._background: _Background | None = None
+        self._other: StepPlayer | None = None  # the background's
 
     def __contains__(self, step: int) -> bool:
         return step in self._pending or step in self._at_once
@@ -91,10 +92,11 @@ class Ahead:
         """Begin to sample a block in a thread; a block behind the last step is none."""
         self._next = block if block.step <= self.last else None
         if self._next:
-            # A tokenizer is not made for two threads, and this one's goes on rendering teacher contexts.
-            renderer = copy.deepcopy(self.player.driver.renderer)
-            player = replace(self.player, driver=replace(self.player.driver, renderer=renderer))
-            self._background = _Background(player, self.block(block.step))
+            if self._other is None:
+                # A tokenizer is not made for two threads, and this one's goes on rendering teacher contexts.
+                renderer = copy.deepcopy(self.player.driver.renderer)
+                self._other = replace(self.player, driver=replace(self.player.driver, renderer=renderer))
+            self._background = _Background(self._other, self.block(block.step))
 
     def collect(self) -> bool:
         """Wait for the block that is being sampled; whether there was one. Collective."""
