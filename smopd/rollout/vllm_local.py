@@ -107,8 +107,8 @@ class VLLMEngine(Engine):
             return []
         self._wake_up()
         asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        params = [self._params(sampling, seed) for seed in seeds]
         with self._sampling():
+            params = [self._params(sampling, seed) for seed in seeds]
             outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
         limit = sampling.max_tokens
         return [self._read(output, prompt, limit) for prompt, output in zip(prompts, outputs, strict=True)]

@@ -240,7 +240,7 @@ def test_an_old_name_or_number_would_be_noticed(engine, first, second, monkeypat
             known.parent.mkdir()
             patch.setattr(engine._store, "write", lambda version, save: write(version, save).rename(known))
             for server in engine._pool.servers:
-                server.loaded = ""
+                server.loaded.clear()
         engine.refresh(6, second.save)
         replies = engine.generate(PROMPTS, [0] * len(PROMPTS), GREEDY)
         assert first.gap(PROMPTS, replies) < 1e-3
