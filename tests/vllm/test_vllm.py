@@ -29,7 +29,7 @@ from smopd.errors import EngineLost, UserError
 from smopd.models import load_model
 from smopd.models.adapter_files import WEIGHTS
 from smopd.models.adapters import StudentAdapter, attach, student_parameters
-from smopd.rollout.engine import Sampling, Session, Stop
+from smopd.rollout.engine import ReplyRequest, Sampling, Session, Stop
 from smopd.rollout.vllm_http import VLLMServers
 from smopd.rollout.vllm_local import VLLMEngine
 from smopd.seeds import derive
@@ -351,3 +351,23 @@ def test_a_server_killed_at_work_loses_nothing_and_the_last_one_loses_the_engine
     assert all(server.url in str(lost.value) for server in servers)
     engine.close()
     assert not (tmp_path / "run" / "served").exists()
+
+
+def test_conversations_go_on_without_waiting(engine, second):
+    """Dialogues get the replies that one call after the other gives, each within its own limit."""
+    engine.refresh(10, second.save)
+    limits, replies = [3, 6, 2], {}
+
+    def dialogue(number):
+        for turn in range(number % 2 + 1):
+            prompt, seed = PROMPTS[number], 100 * number + turn
+            replies[number, turn] = yield ReplyRequest(prompt, seed, limits[turn], Session(str(number)))
+
+    numbers = range(min(4, len(PROMPTS)))
+    engine.converse([dialogue(number) for number in numbers], GREEDY)
+    assert len(replies) == sum(number % 2 + 1 for number in numbers)
+    for (number, turn), reply in replies.items():
+        limited = replace(GREEDY, max_tokens=limits[turn])
+        (alone,) = engine.generate([PROMPTS[number]], [100 * number + turn], limited)
+        assert reply.ids == alone.ids
+        assert len(reply.ids) <= limits[turn]
