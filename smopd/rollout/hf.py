@@ -4,7 +4,7 @@ static shapes and CUDA graphs (static.py). Models that this cannot serve are sam
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from smopd.rollout.continuous import ContinuousBatch
 from smopd.rollout.engine import Dialogue, Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import BatchCache, Kept, RowCache
+from smopd.rollout.prefixes import PADDING, shared_prefixes
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.static import LOOK, Capture, CudaGraphs, StaticSteps
 from smopd.scoring import attention
@@ -148,7 +149,30 @@ class HFEngine(StockEngine):
         decode(rows, sampling, logits_BV, draws_BM, cache)
 
     def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
-        """Logits [B, V] behind the rows' prompts, and the keys and values with room for so many `tokens`."""
+        """Logits [B, V] after the rows' prompts, and keys and values with room for `tokens` more columns."""
+        self._compute_prefixes(rows)
+        return self._prefill(rows, tokens)
+
+    def _compute_prefixes(self, rows: list[ReplyRow]) -> None:
+        """Put what several prompts have in common through the model once; the rows continue from there."""
+        prompts = [row.prompt for row in rows]
+        while groups := shared_prefixes(prompts, [row.shared for row in rows]):
+            groups.sort(key=lambda group: group.length)
+            while groups:
+                now = [group for group in groups if group.length <= PADDING * groups[0].length]
+                groups = groups[len(now) :]
+                firsts = [(rows[group.members[0]], group.length) for group in now]
+                heads = [replace(row, prompt=row.prompt[:length], start=0) for row, length in firsts]
+                _, cache = self._prefill(heads, 0)
+                # These are no prompts by themselves, and what was computed here is not reused from earlier.
+                length = sum(len(head.prompt) for head in heads)
+                self.usage.add(-length, -length)
+                for place, (head, group) in enumerate(zip(heads, now, strict=True)):
+                    kept = cache.take(place, head.start, head.prompt)
+                    for member in group.members:
+                        rows[member].kept, rows[member].shared = kept, group.length
+
+    def _prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
         device, longest = self.model.device, max(len(row.prompt) for row in rows)
         # All rows compute as many tokens: those with less to do repeat some, where padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
