@@ -69,6 +69,9 @@ class DataSettings(Section):
     train: str = Field("pocket:train", min_length=1, description='training examples: file or "pocket:train"')
     eval: str = Field("pocket:eval", min_length=1, description='evaluation examples: file or "pocket:eval"')
     train_limit: int = Field(0, ge=0, description="use only the first N training examples; 0 = all")
+    cluster: int = Field(
+        1, ge=1, description="training examples with the same system prompt drawn in a row; they share a pass"
+    )
     verifiers: list[str] = Field([], description="Python files with @verifier functions")
     databases: str = Field("", description="database task: folder with ID/ID.sqlite; empty = generated ones")
 

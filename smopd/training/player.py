@@ -125,7 +125,12 @@ class StepPlayer:
         """The step's examples: a fresh shuffle every epoch, batches running through it without a gap."""
         count, batch = len(self.examples), self.config.train.rollouts
         places = range((step - 1) * batch, step * batch)
-        return [self.examples[_shuffle_order(count, self.config.seed, p // count)[p % count]] for p in places]
+        return [self.examples[self._order(p // count)[p % count]] for p in places]
+
+    def _order(self, epoch: int) -> list[int]:
+        cluster = self.config.data.cluster
+        prompts = tuple(example.system for example in self.examples) if cluster > 1 else ()
+        return _shuffle_order(len(self.examples), self.config.seed, epoch, prompts, cluster)
 
     def turn_accuracy(self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int) -> dict[str, float]:
         """Shares of middle replies that are right for what was told so far, in tasks that know it: of the
@@ -160,10 +165,26 @@ class StepPlayer:
 
 
 @lru_cache(maxsize=2)
-def _shuffle_order(count: int, seed: int, epoch: int) -> list[int]:
+def _shuffle_order(
+    count: int, seed: int, epoch: int, prompts: Sequence[str] = (), cluster: int = 1
+) -> list[int]:
+    """Indices in random order. With `cluster`, each is followed by up to `cluster` - 1 others that have the
+    same system prompt, until there are none left.
+    """
     order = list(range(count))
     rng(seed, "order", epoch).shuffle(order)
-    return order
+    if cluster == 1:
+        return order
+    waiting: dict[str, list[int]] = {}
+    for index in reversed(order):
+        waiting.setdefault(prompts[index], []).append(index)
+    clustered = []
+    for index in order:
+        # Every `cluster`-th index of a prompt stands for itself and for those behind it.
+        rest = waiting[prompts[index]]
+        if rest and rest[-1] == index:
+            clustered += [rest.pop() for _ in range(min(cluster, len(rest)))]
+    return clustered
 
 
 def reference_reply(example: Example) -> str:

@@ -178,6 +178,17 @@ def test_every_epoch_sees_every_example_once(tmp_path):
     assert len({tuple(e) for e in epochs}) == 3
 
 
+def test_examples_of_a_system_prompt_are_drawn_in_a_row(tmp_path):
+    settings = ("data.train=pocket:train:24", "train.rollouts=4", "data.cluster=4")
+    player = trainer(tmp_path / "a", *settings).player
+    player.examples = [replace(e, system=f"database {k % 3}") for k, e in enumerate(player.examples)]
+    steps = [player.drawn(step) for step in range(1, 13)]
+    for epoch in (steps[:6], steps[6:]):  # each prompt has eight examples
+        assert all(len({e.system for e in step}) == 1 for step in epoch)
+        assert sorted(e.id for step in epoch for e in step) == sorted(e.id for e in player.examples)
+    assert steps[:6] != steps[6:]
+
+
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
