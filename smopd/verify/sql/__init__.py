@@ -1,6 +1,6 @@
-"""SQL: queries of replies and references, run on databases from a folder or made up from the schema.
+"""Judge SQL: the query of a reply and the reference query run on the same databases.
 
-`database` is the way in; it imports sqlglot, so callers import it where they judge.
+Import `database` only where a verdict is needed, since it imports sqlglot.
 """
 
 from smopd.verify.sql.query import TIMEOUT as TIMEOUT
