@@ -84,7 +84,7 @@ class Task:
     system: str = ""  # the system prompt
     placeholder: Placeholder | None = None
     from_lic: Callable[[Record], tuple[str, str, dict[str, Any]]] | None = None  # (system, full, answer)
-    plain_answer: Callable[[Any], Any] = lambda value: value  # checks a bare answer; ValueError
+    plain_answer: Callable[[Any], Any] = lambda value: value  # checks a bare answer, or raises a ValueError
     answer_form: str = ""  # describes an answer to a model that copies it from a reply
     reference_replies: Replies = texts_of  # a sound verifier accepts at least one of these
     # The right answer after a user turn (counted from 0), in the same form; None if not known.

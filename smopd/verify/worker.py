@@ -57,11 +57,11 @@ def main() -> None:
             job = json.loads(receive(jobs))
         except (EOFError, OSError):
             os._exit(0)
-        with contextlib.suppress(ImportError, ValueError, OSError):  # past it: MemoryError
+        with contextlib.suppress(ImportError, ValueError, OSError):
             import resource
 
             most = resource.getrlimit(resource.RLIMIT_AS)[1]
-            memory = taken + job["memory"]
+            memory = taken + job["memory"]  # beyond this, Python raises a MemoryError
             memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
             resource.setrlimit(resource.RLIMIT_AS, (memory, most))
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + _ORPHAN)
