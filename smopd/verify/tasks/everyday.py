@@ -1,5 +1,5 @@
-"""Everyday tasks whose replies state the result so far: a shopping list, a booking (a function call), a bill's
-total, a schedule. This state must equal the expected one as a whole, in any order; nothing is executed.
+"""Everyday tasks whose replies state the result so far: a shopping list, a booking (a function call), a bill, a
+schedule. This state must equal the expected one as a whole, in any order; nothing is executed.
 
     user       I am making a shopping list. I need 4 apples.
     assistant  4 apples
