@@ -95,7 +95,6 @@ class Task:
     shards_repeat: bool = True  # whether shards should hold every number, name and identifier of the request
 
     def missing(self, answer: Answer) -> str:
-        """Describe the fields that an answer lacks; empty if there are none."""
         absent = [f"'{name}'" for name in self.fields if name not in answer]
         if self.one_field:
             return " or ".join(absent) if len(absent) == len(self.fields) else ""

@@ -94,6 +94,5 @@ def said(error: BaseException, file: str) -> str:
 
 
 def line_in(error: BaseException, file: str) -> int:
-    """Return the deepest line of a file in an exception's traceback, or 0."""
     frames = traceback.walk_tb(error.__traceback__)
     return next((line for frame, line in reversed([*frames]) if frame.f_code.co_filename == file), 0)

@@ -246,7 +246,6 @@ def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Pi
 
 
 def _is_meant(piece: _Piece) -> bool:
-    """Whether it is a list, an object or a tag whose calls have only literals for arguments."""
     return piece.formal and all(c.named and not c.problem and syntax.is_literal(c.named) for c in piece.calls)
 
 
@@ -267,7 +266,6 @@ def _merge(text: str, runs: Sequence[Sequence[_Piece]]) -> list[_Piece]:
 
 
 def _key(value: Any) -> Any:
-    """Return a hashable key that is equal only for equal values of equal types."""
     if isinstance(value, dict):
         return dict, tuple(sorted((key, _key(inner)) for key, inner in value.items()))
     if isinstance(value, (list, tuple)):

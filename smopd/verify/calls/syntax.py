@@ -160,7 +160,6 @@ _LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "ac
 
 
 def load_object(source: str) -> Any:
-    """Return the value of a JSON or Python literal, or None."""
     if len(source) > MOST_CHARACTERS:
         return None
     try:
@@ -172,7 +171,6 @@ def load_object(source: str) -> Any:
 
 
 def is_literal(value: Any, depth: int = 0) -> bool:
-    """Whether a value has no part that is `Unread` or nested too deep."""
     if depth > _MOST_DEPTH:
         return False
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()

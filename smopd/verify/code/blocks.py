@@ -46,8 +46,6 @@ class Block:
 
 
 class Reader:
-    """The segments of a reply, and its blocks of Python, in order."""
-
     def __init__(self, text: str, left: int = _MOST_PARSED, depth: int = 0) -> None:
         self.left, self.depth = left, depth
         self.parsed: dict[str, tuple[ast.Module | None, int, bool]] = {}
@@ -75,10 +73,7 @@ class Reader:
         return start + 1
 
     def parse(self, code: str) -> ast.Module | None:
-        """Return the syntax tree; None if the code is too long or no Python.
-
-        Also set `line`, where it stops being Python (0: unknown), and `cut_string`: a triple quote is open.
-        """
+        """Return the syntax tree or None; set `line`, where it fails (0: unknown), and `cut_string`."""
         self.left -= len(code)
         if code not in self.parsed:
             tree: ast.Module | None = None

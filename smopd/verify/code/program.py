@@ -132,7 +132,7 @@ def methods_of(class_node: ast.ClassDef) -> list[Function]:
 
 
 def eligible(functions: list[Function]) -> list[Function]:
-    """Return the functions without tests, `main`, private ones and those that take no parameter."""
+    """Return the functions that may be meant: no tests, `main` or private ones, and with a parameter."""
 
     def takes(args: ast.arguments) -> bool:
         return any(a.arg != "self" for a in (*args.posonlyargs, *args.args, args.vararg) if a)
@@ -197,7 +197,6 @@ def free_names(code: str) -> set[str]:
 # --- the imports before a program
 @functools.cache
 def _collect_imports() -> dict[str, str]:
-    """Map each name that the harness imports to its import statement."""
     imports: dict[str, str] = {}
     for name in _STAR_IMPORTS:
         module = importlib.import_module(name)

@@ -49,9 +49,7 @@ def _definition(blocks: list[Block], entry: str) -> Block | None:
 
 
 def _defines(tree: ast.Module, entry: str) -> int:
-    """Rank a definition of `entry`: 3 a function, 2 something else, 1 a function without result (a stub, or part of
-    an explanation), 0 none.
-    """
+    """Rank a definition of `entry`: 3 a function, 2 something else, 1 a stub without a result, 0 none."""
     rank = 0
     for node in tree.body:
         functions = methods_of(node) if isinstance(node, ast.ClassDef) else [node]

@@ -70,7 +70,6 @@ _PARTS_OF = {
 
 
 def usable(sentence: str) -> list[Number]:
-    """Return the numbers that can be answers: not those of steps, and none that is denied."""
     every = numbers.find(sentence)
     return [n for n in every if not _UNUSABLE.search(sentence, max(0, n.start - 14), n.start)]
 
@@ -96,7 +95,6 @@ def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bo
 
 
 def _is_list(sentence: str, candidates: Sequence[Number]) -> bool:
-    """Whether the candidates are only a list of different numbers: "4, 5, 6"."""
     between = (sentence[left.end : right.start] for left, right in pairwise(candidates))
     return len({number.value for number in candidates}) > 1 and all(_COMMA.fullmatch(gap) for gap in between)
 

@@ -58,7 +58,6 @@ _NUMBER = re.compile(
 
 
 def find(text: str) -> list[Number]:
-    """Find all numbers in digits, in order."""
     numbers, at = [], 0
     while match := _NUMBER.search(text, at):
         at = match.end()

@@ -93,7 +93,6 @@ def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
 
 
 def _read_after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] | None:
-    """Return the answer that follows a cue and where it ends, or None."""
     skipped = _SKIPPED.match(text, cue.end())
     start = skipped.end() if skipped else cue.end()
     below = "\n" in text[cue.end() - 1 : start]  # the answer stands below its heading

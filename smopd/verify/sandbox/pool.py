@@ -112,7 +112,6 @@ def close() -> None:
 
 
 def _visible(python: str) -> list[str]:
-    """Return the paths that a program may read: the interpreter, its library and shared libraries."""
     wanted = [f"{top}/{lib}" for top in ("", "/usr") for lib in ("lib", "lib32", "lib64")]
     wanted += ["/etc/ld.so.cache", "/nix/store", python]
     wanted += [f"{top}/{lib}" for top in (sys.base_prefix, sys.base_exec_prefix) for lib in ("lib", "lib64")]

@@ -1,6 +1,3 @@
-"""Judge SQL: the query of a reply and the reference query run on the same databases.
-
-Import `database` only where a verdict is needed, since it imports sqlglot.
-"""
+"""Judge SQL by running queries; `database` imports sqlglot, so import it only where needed."""
 
 from smopd.verify.sql.query import TIMEOUT as TIMEOUT

@@ -27,7 +27,7 @@ _SPLIT = re.compile(r"([<>!]) =")  # some models write >= like this
 
 
 def lic_difference(suite: Suite, query: str, deadline: float) -> str:
-    """Return how a query differs from the reference by LiC's rule; empty if it does not."""
+    """Return how a query differs by LiC's rule; empty if it does not."""
     reference = _without_distinct(suite.reference.query)
     ordered = "order by" in reference.lower()
     expected: dict[int, tuple[int, list[Row]]] = {}

@@ -22,7 +22,6 @@ def find(name: str) -> Task | None:
 
 
 def use_rules(rules: Mapping[str, str]) -> None:
-    """Set the rule by which each task is judged; tasks that are not named use their default."""
     _rules.clear()
     _rules.update(rules)
 
@@ -48,7 +47,6 @@ def fill(prompt: str, answer: Answer) -> str:
 
 
 def register(task: Task) -> None:
-    """Add a user's task, replacing an earlier one of the same name."""
     if task.name in built_in():
         raise ValueError(f"{task.name!r} is a built-in task")
     _registered[task.name] = task

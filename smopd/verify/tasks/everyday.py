@@ -1,5 +1,5 @@
-"""Everyday tasks whose replies state the result so far: a shopping list, a booking (a function call), a bill, a
-schedule. This state must equal the expected one as a whole, in any order; nothing is executed.
+"""Everyday tasks whose replies state the result so far: a shopping list, a booking (a function call), a bill,
+a schedule. This state must equal the expected one as a whole, in any order; nothing is executed.
 
     user       I am making a shopping list. I need 4 apples.
     assistant  4 apples
@@ -28,7 +28,6 @@ def _join(pairs: Iterable[tuple[str, Any]], form: str = "{0} {1}") -> str:
 
 
 def _compare(pairs: list[tuple[str, str]], wanted: Mapping[str, Any]) -> Verdict:
-    """Require every wanted pair exactly once, and no other."""
     expected = Counter((str(key).lower(), str(value).lower()) for key, value in wanted.items())
     stated = Counter(pairs)
     shown = _join(pairs)[:200] or None
