@@ -119,7 +119,7 @@ class Process:
         self.pipes = [pipe for pipe in (self.process.stdin, self.process.stdout) if pipe]
 
     def exchange(self, message: bytes, limit: float, more: bytes = b"") -> dict[str, Any] | None:
-        """Send a message and `more`, and return the answer; None without one; `late`: time ran out."""
+        """Send a message and `more`; return the answer, or None, when `late` tells if time ran out."""
         to, back = (pipe.fileno() for pipe in self.pipes)
         deadline, self.busy = time.monotonic() + limit, True
         try:

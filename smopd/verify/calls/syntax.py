@@ -44,7 +44,7 @@ class Call:
 
 # --- Python
 def python_calls(source: str, quoted: bool = False) -> list[Call] | str | None:
-    """Return the calls in a call or a list of calls; a text: why they cannot be read; None: neither."""
+    """Return the calls in a call or list of calls, a reason as text if unreadable, None for anything else."""
     tree = _parse(source.strip()) if len(source) <= MOST_CHARACTERS else None
     if isinstance(tree, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         return "a comprehension"
@@ -180,8 +180,8 @@ def is_literal(value: Any, depth: int = 0) -> bool:
 def object_calls(value: Any, names: set[str]) -> list[Call] | None:
     """Return the calls that an object or a list of objects spells out; None for anything else.
 
-    {"name": f, "arguments": {...}}, also below "function"; {f: {...}} for functions that are known; arguments
-    may be JSON in a text. The schema of a function is no call of it.
+    Forms are {"name": f, "arguments": {...}}, also below "function", and {f: {...}} for known functions;
+    arguments may be JSON in a text. The schema of a function is no call of it.
     """
     if isinstance(value, (list, tuple)):
         return _flatten([object_calls(part, names) for part in value])

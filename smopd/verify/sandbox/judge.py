@@ -167,7 +167,7 @@ class Tests:
 
     def ask(self, operation: str, *args: Any, due: type | None = None, named: Any = None) -> Any:
         """Have the program do something; an answer of another type than `due` counts as no answer."""
-        number = os.urandom(8).hex()  # cannot be answered before it is asked
+        number = os.urandom(8).hex()  # unpredictable, so that no answer can be sent ahead
         request = self.encode([number, operation, list(args), named or {}])
         with self.lock:
             if self.gone:
@@ -182,8 +182,8 @@ class Tests:
                     raise ValueError("not the answer that was due")
                 error = None if good else self.error(value, arguments)
             except Exception as problem:
-                # This lasts, even if a test catches everything. Only the type is kept: to format the message
-                # could mean to ask the program.
+                # Final, even if a test catches everything. Only the type is kept, since formatting the
+                # message could call the program.
                 self.gone = type(problem).__name__
                 raise _Gone(self.gone) from None
         if error:

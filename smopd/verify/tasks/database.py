@@ -28,7 +28,7 @@ _databases: Path | None = None
 
 
 def use_databases(folder: str | Path | None) -> None:
-    """Run queries on a folder's DB_ID/DB_ID.sqlite files, as in Spider; None: on synthetic databases."""
+    """Run queries on a folder's DB_ID/DB_ID.sqlite files, as in Spider, or (None) on synthetic databases."""
     global _databases
     place = Path(folder).expanduser() if folder else None
     if place and not place.exists():
