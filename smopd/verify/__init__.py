@@ -1,6 +1,6 @@
-"""Verdicts: is a reply's answer right? Tasks with their verifiers, a sandbox, worker processes.
+"""Judge whether a reply's answer is right: tasks with their verifiers, a sandbox, worker processes.
 
-Names are imported when they are first asked for: a worker process imports only what its own jobs need.
+Names are imported on first use, so that a worker process imports only what its own jobs need.
 """
 
 from smopd.lazy import lazy_names

@@ -7,9 +7,9 @@
         return f"{answer['value']} {answer['unit']}" in reply
 
 A function gets the example's answer and the reply without its think blocks; it returns True or False (1 or
-0), None where the reply holds no answer, or a `Verdict`. It runs in a worker process, with the text the file
-had when it was loaded. It is the user's own code: nothing here keeps it from doing harm. A function without a
-text that a worker could run is called in this process (`register_in_process`), one at a time, without limits.
+0), None if the reply holds no answer, or a `Verdict`. It runs in a worker process, with the source the file
+had when it was loaded, and is not sandboxed. Functions without source that a worker could run are called in
+this process (`register_in_process`), one at a time and without limits.
 """
 
 import linecache
@@ -62,14 +62,14 @@ class _Marked:
 
 _marked: list[_Marked] = []  # every function marked in this process, in order
 _loaded: dict[str, tuple[_Marked, workers.Kind]] = {}  # by task
-_here: dict[str, list[_Marked]] = {}  # by file: what is called in this process
+_here: dict[str, list[_Marked]] = {}  # by file: functions called in this process
 _one_at_a_time = threading.Lock()
 
 
 def verifier(
     task: str, *, answer: str | Sequence[str] = (), timeout: float = 5.0, memory_mb: int = workers.MEMORY_MB
 ) -> Callable[[F], F]:
-    """Mark a function as the verifier of a task whose answers hold these fields; it stays as it is."""
+    """Mark a function, unchanged, as the verifier of a task whose answers hold the fields `answer`."""
     fields = (answer,) if isinstance(answer, str) else tuple(answer)
     if not isinstance(task, str) or not re.fullmatch(r"[\w.-]+", task):
         raise ValueError(f"a task's name is one word of letters, digits, '_', '-' and '.'; found {task!r}")
@@ -90,7 +90,7 @@ def verifier(
 
 
 def marks(function: Function) -> dict[str, Any] | None:
-    """What `@verifier` was told of this function, the last time; None where it is not marked."""
+    """Return the arguments of the last `@verifier` on this function; None if it is not marked."""
     for mark in reversed(_marked):
         if mark.function is function:
             limits = {"timeout": mark.timeout, "memory_mb": mark.memory_mb}
@@ -99,7 +99,7 @@ def marks(function: Function) -> dict[str, Any] | None:
 
 
 def register_in_process(file: Path, functions: Mapping[str, Function], fields: Sequence[str]) -> None:
-    """Have the tasks of a file judged by these functions of this process, whatever the file says."""
+    """Judge the tasks of a file by these functions in this process, whatever the file contains."""
     marked = [_Marked(task, function, tuple(fields), 0, 0) for task, function in functions.items()]
     _here[str(file.expanduser().resolve())] = marked
 
@@ -109,12 +109,12 @@ def loaded_tasks() -> list[str]:
 
 
 def tasks_in(source: str, file: str = "verifier.py") -> list[str]:
-    """The tasks for which a text has verifiers; whatever it raises is the text's."""
+    """Execute a source text and return the tasks it has verifiers for; its exceptions pass through."""
     return [marked.task for marked in _execute(file, source)]
 
 
 def load_verifiers(paths: Sequence[str | Path]) -> None:
-    """Register the tasks of these files. A file loaded before is read anew; a UserError changes nothing."""
+    """Register the tasks of these files, rereading loaded ones; a UserError leaves all as it was."""
     new: dict[str, tuple[_Marked, workers.Kind]] = {}
     files = {str(Path(path).expanduser().resolve()): str(path) for path in paths}
     for file, name in files.items():
@@ -137,7 +137,7 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
 
 
 def unload_verifiers(files: Set[str] | None = None, kept: Set[workers.Kind] = frozenset()) -> None:
-    """Forget the tasks of some files or of all, and end their processes except those of the kinds kept."""
+    """Remove the tasks of some or all files, and end their processes except for the kinds in `kept`."""
     for task, (_, kind) in list(_loaded.items()):
         if files is None or kind.file in files:
             del _loaded[task]
@@ -166,9 +166,9 @@ def _execute(file: str, source: str) -> list[_Marked]:
     name = "smopd_verifiers_" + re.sub(r"\W", "_", Path(file).stem)
     module, before, first = types.ModuleType(name), sys.modules.get(name), len(_marked)
     module.__file__, folder = file, str(Path(file).parent)
-    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # for messages
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # for error messages
     sys.modules[name] = module  # dataclasses look their module up
-    sys.path.append(folder)  # a file may import what stands beside it
+    sys.path.append(folder)  # a file may import its neighbours
     try:
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     except BaseException:
@@ -193,7 +193,7 @@ def worker(file: str, source: str) -> Callable[..., Verdict]:
 def _verdict(value: Any) -> Verdict:
     if value is None:
         return Verdict(False, None, "no_answer", "the verifier found no answer")
-    if getattr(value, "ndim", None) == 0:  # a number of numpy's or torch's
+    if getattr(value, "ndim", None) == 0:  # a scalar of numpy or torch
         value = value.item()
     if isinstance(value, bool | int | float) and value in (0, 1):
         return Verdict(bool(value), None, "ok", "")

@@ -1,6 +1,4 @@
-"""The tables of the settings that tasks declare: [prompts], a system prompt for every built-in task that can
-be scored, and [rules], by which rule replies are judged where a task has several.
-"""
+"""Settings that the built-in tasks declare: system prompts in [prompts], rules of judging in [rules]."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,11 +10,11 @@ from smopd.verify.task import Task
 
 
 class Prompts(Section):
-    """System prompts in place of those the examples carry; empty = theirs."""
+    """System prompts that replace those of the examples; empty keeps the examples' own."""
 
 
 class Rules(Section):
-    """By which rule replies are judged; named in every result."""
+    """The rules by which replies are judged; every result names them."""
 
 
 def _prompt(task: Task) -> Any:

@@ -1,6 +1,6 @@
-"""What a task declares about itself: its answers, its prompt, how a reply is judged, how data of it are read.
+"""What a task declares: its answers and prompt, how a reply is judged, how its data are read.
 
-The rest of the package asks the declaration and never compares a task's name.
+The rest of the package asks this declaration and never compares a task's name.
 """
 
 import json
@@ -16,7 +16,7 @@ Answer = Mapping[str, Any]
 
 
 class Judged(Protocol):
-    """What a verdict needs of an example."""
+    """What a verifier needs of an example."""
 
     @property
     def id(self) -> str: ...
@@ -28,19 +28,19 @@ class Judged(Protocol):
     def full(self) -> str: ...
 
 
-# A verdict where reading the reply is enough; else the job for a worker process, or the call, that gives it.
+# Returns a verdict if reading the reply is enough, else a worker's job or a call that gives the verdict.
 Judge = Callable[[Judged, str], Verdict | Job | Callable[[], Verdict]]
 Replies = Callable[[Answer], Sequence[str]]
 
 
 def texts_of(answer: Answer) -> list[str]:
-    """What an answer says, as texts: its values one by one, together, and the whole of it as JSON."""
+    """Return the values of an answer one by one, then joined, then the whole answer as JSON."""
     values = [value if isinstance(value, str) else json.dumps(value) for value in answer.values()]
     return [*dict.fromkeys([*values, " ".join(values), json.dumps(dict(answer))])]
 
 
 class Record(dict[str, Any]):
-    """One JSON object of a file; a field that is missing is a UserError that names the place."""
+    """One JSON object of a file; a missing field raises a UserError that names the place."""
 
     def __init__(self, fields: Mapping[str, Any], where: str) -> None:
         super().__init__(fields)
@@ -50,7 +50,6 @@ class Record(dict[str, Any]):
         raise self.error(field, "missing")
 
     def text(self, field: str) -> str:
-        """A field that must be a text with something in it."""
         if not isinstance(value := self[field], str) or not value.strip():
             raise self.error(field, f"expected a non-empty text, found {json.dumps(value)[:60]}")
         return value
@@ -63,7 +62,7 @@ class Record(dict[str, Any]):
 class Placeholder:
     """A part of the system prompt that differs from example to example."""
 
-    name: str  # as it stands in a prompt, with its braces
+    name: str  # as in a prompt, with its braces
     meaning: str
     text: Callable[[Answer], str]
 
@@ -73,30 +72,29 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of example. `judge` None: examples can be read, not scored."""
+    """One kind of example; without `judge`, examples can be read but not scored."""
 
     name: str
-    fields: tuple[str, ...] = ()  # that an answer must have
+    fields: tuple[str, ...] = ()  # fields that an answer must have
     one_field: bool = False  # one of them is enough
     judge: Judge | None = None
-    rules: tuple[str, ...] = ()  # what a user can have judged by, the default first; the setting rules.NAME
+    rules: tuple[str, ...] = ()  # choices of the setting rules.NAME, the default first
     rules_meaning: str = ""
-    require: Callable[[], object] = lambda: None  # a UserError where this machine cannot judge replies
+    require: Callable[[], object] = lambda: None  # raises a UserError if this machine cannot judge replies
     system: str = ""  # the system prompt
     placeholder: Placeholder | None = None
     from_lic: Callable[[Record], tuple[str, str, dict[str, Any]]] | None = None  # (system, full, answer)
-    plain_answer: Callable[[Any], Any] = lambda value: value  # a user's bare answer, checked: a ValueError
-    answer_form: str = ""  # what an answer looks like, for a model that is to copy it from a reply
-    reference_replies: Replies = texts_of  # replies of which a sound verifier takes one for right
-    # What the reply to a user turn (from 0) should say, as an answer of the same form; None: not known.
+    plain_answer: Callable[[Any], Any] = lambda value: value  # checks a bare answer, or raises a ValueError
+    answer_form: str = ""  # describes an answer to a model that copies it from a reply
+    reference_replies: Replies = texts_of  # a sound verifier accepts at least one of these
+    # The right answer after a user turn (counted from 0), in the same form; None if not known.
     turn_answer: Callable[[Answer, int], Answer | None] = lambda answer, turn: None
-    # What is wrong with an answer, where that is cheap to say, and how many of a file are looked at (0: all).
+    # A cheap check that returns a problem or None, and how many answers of a file it checks (0: all).
     reference_problem: Callable[[Answer], str | None] = lambda answer: None
     references_checked: int = 0
     shards_repeat: bool = True  # whether shards should hold every number, name and identifier of the request
 
     def missing(self, answer: Answer) -> str:
-        """What an answer lacks, in words; empty where it lacks nothing."""
         absent = [f"'{name}'" for name in self.fields if name not in answer]
         if self.one_field:
             return " or ".join(absent) if len(absent) == len(self.fields) else ""

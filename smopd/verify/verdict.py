@@ -1,16 +1,16 @@
-"""What every verifier answers with; apart from how, so that a worker process can import it alone."""
+"""The verdict that all verifiers return, in a module that worker processes can import alone."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 Status = Literal["ok", "no_answer", "timeout", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
-FAILED: tuple[Status, ...] = ("timeout", "error")  # nothing was found out about the reply
+FAILED: tuple[Status, ...] = ("timeout", "error")  # the reply was not judged
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier says of one reply; `status` is "ok" whenever an answer was found and compared."""
+    """The verdict on one reply; `status` is "ok" whenever an answer was found and compared."""
 
     correct: bool
     extracted: str | None
@@ -19,7 +19,7 @@ class Verdict:
 
 
 def describe_verdict(correct: bool, extracted: str | None, status: str) -> tuple[str, str]:
-    """("correct" or "wrong", what was answered); the second is empty where a verifier only said which."""
+    """Return "correct" or "wrong", and what was answered (empty if the verifier does not say)."""
     unanswered = {"no_answer": "no answer found", "ok": ""}.get(status, f"not judged ({status})")
     answer = unanswered if extracted is None else f"answered {extracted}"
     return ("correct" if correct else "wrong"), answer

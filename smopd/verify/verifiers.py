@@ -1,4 +1,4 @@
-"""Is a reply's answer right? Asks the task of an example; many replies at once use every core."""
+"""Judge replies by the task of their example; many replies at once use every core."""
 
 import logging
 from collections import defaultdict
@@ -13,7 +13,7 @@ from smopd.verify.verdict import Verdict as Verdict
 
 Work = workers.Job | Callable[[], Verdict]
 log = logging.getLogger("smopd")
-_failed: dict[str, Task] = {}  # tasks whose verifier has failed, which is told once
+_failed: dict[str, Task] = {}  # tasks whose verifier failed, as each is warned about once
 
 
 def verify(example: Judged, reply_text: str) -> Verdict:
@@ -22,7 +22,7 @@ def verify(example: Judged, reply_text: str) -> Verdict:
 
 
 def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[Verdict]:
-    """The verdicts on many replies, in order, as one by one but on all cores; `tell`: warn of a failure."""
+    """Judge replies on all cores and return verdicts in order; with `tell`, warn if a verifier fails."""
     verdicts: dict[int, Verdict] = {}
     work: dict[int, Work] = {}
     groups: dict[object, list[int]] = defaultdict(list)
@@ -42,7 +42,7 @@ def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[V
             for part, result in zip(parts, results, strict=True):
                 verdicts |= zip(part, result, strict=True)
         except BaseException:
-            # Ctrl-C waits for what runs, not for all that is queued.
+            # On Ctrl-C, wait for what runs but not for what is queued.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     for number, (example, _) in enumerate(pairs if tell else ()):
@@ -68,7 +68,7 @@ def _run(work: Sequence[Work]) -> list[Verdict]:
 
 
 def _without_thoughts(text: str) -> str:
-    """The text outside closed think blocks; a block that only closes was opened by the prompt."""
+    """Remove closed think blocks; a block that only closes was opened by the prompt."""
     kept, at = [], 0
     while (close := text.find("</think>", at)) >= 0:
         start = text.find("<think>", at, close)

@@ -1,11 +1,10 @@
-"""Inside a sandbox: plain data as bytes, between two processes of which one cannot be trusted.
+"""Inside a sandbox: plain data as bytes, between two processes of which one is not trusted.
 
-A value is JSON. What JSON has no form for is an object of one key, the name of a builder below; the reader
-builds exact types from that closed list and nothing else, so no method of a sender's choice ever reaches it.
-Any other input is an exception. Heirs of a plain type (named tuples, enumerated numbers) are sent as the
-plain one. It leaves out aliases (a list that occurs twice arrives as two) and what a handle stands for.
-
-Only the standard library is imported: this text runs where smopd does not exist.
+A value is JSON. What JSON cannot express is an object with one key, the name of a builder below. The reader
+builds exact types from that closed list only, so it never runs a method of the sender's choice; any other
+input raises an exception. Subclasses of plain types (named tuples, int enums) are sent as the plain type. A
+list that occurs twice arrives as two. Only the standard library is imported, since smopd is not installed
+where this runs.
 """
 
 import collections
@@ -19,8 +18,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_MESSAGE = 64 << 20  # bytes of one message
-_SMALL = 1 << 63  # greater numbers go in base 16: decimal digits take quadratic time
+_MESSAGE = 64 << 20  # bytes of one message, at most
+_SMALL = 1 << 63  # larger integers go in base 16, since decimal takes quadratic time
 
 
 # --- messages
@@ -54,13 +53,13 @@ _CLOCK = "hour minute second microsecond"
 
 
 class Encoder:
-    """Plain data to bytes; `keep` says what stands for the rest, or raises."""
+    """Encode plain data; `keep` returns what stands for anything else, or raises."""
 
     def __init__(self, keep: Callable[[Any], Any]) -> None:
         self.keep = keep
 
     def __call__(self, value: Any) -> bytes:
-        # Lone surrogates pass one by one: escapes in JSON would fuse a pair of them into one character.
+        # Lone surrogates are encoded one by one: JSON escapes would fuse two of them into one character.
         return _dumps(self.form(value)).encode("utf-8", "surrogatepass")
 
     def form(self, value: Any) -> Any:
@@ -77,12 +76,12 @@ class Encoder:
     def items(self, values: Iterable[Any]) -> list[Any]:
         values = list(values)
         if _uniform(values):
-            return values  # the encoder in C takes it from here
+            return values  # left to the encoder in C
         return [self.form(value) for value in values]
 
     def list(self, values: list[Any]) -> Any:
         values = list.__getitem__(values, slice(None))
-        # Many short tuples are what tables look like; JSON's arrays are told to be tuples once for all.
+        # A list of tuples, such as a table, has one tag instead of one per tuple.
         if set(map(type, values)) == {tuple} and _uniform(itertools.chain.from_iterable(values)):
             return {"tuples": values}
         return self.items(values)
@@ -98,7 +97,7 @@ class Encoder:
 
 
 def _uniform(values: Iterable[Any]) -> bool:
-    """Are these all small whole numbers, or all texts and other things that JSON takes as they are?"""
+    """Whether the values are all small integers, or all of types that JSON takes unchanged."""
     values = list(values)
     kinds = set(map(type, values))
     return kinds <= _AS_THEY_ARE or (kinds == {int} and min(values) > -_SMALL and max(values) < _SMALL)
@@ -109,7 +108,7 @@ def _whole(value: int) -> Any:
     return value if -_SMALL < value < _SMALL else {"int": hex(value)}
 
 
-# The base's own methods read a value, so an heir's overridden ones make no difference to what is sent.
+# Methods of the base type read a value, so that overrides in a subclass do not change what is sent.
 _FORMS: dict[type, Callable[[Encoder, Any], Any]] = {
     int: lambda to, value: _whole(value),
     float: lambda to, value: float.__pos__(value),
@@ -139,12 +138,12 @@ _FORMS: dict[type, Callable[[Encoder, Any], Any]] = {
     decimal.Decimal: lambda to, value: {"Decimal": decimal.Decimal.__str__(value)},
     fractions.Fraction: lambda to, value: {"Fraction": to.items((value.numerator, value.denominator))},
 }
-TYPES = {kind.__name__: kind for kind in (*_FORMS, type(None), bool)}  # that cross as themselves
+TYPES = {kind.__name__: kind for kind in (*_FORMS, type(None), bool)}  # classes that can be sent
 
 
 # --- bytes to values
 def listed(payload: Any, kind: type | None = None, size: int | None = None) -> list[Any]:
-    """The payload, if it is a list, all of exactly this type, of this size; else an exception."""
+    """Return the payload if it is a list of this size with items of exactly this type, else raise."""
     if type(payload) is not list or (kind and not set(map(type, payload)) <= {kind}):
         raise ValueError("not the list that was due")
     if size is not None and len(payload) != size:
@@ -225,7 +224,7 @@ _BUILDERS: dict[str, Callable[[Any], Any]] = {
 
 
 class Decoder:
-    """Bytes to plain data, and to what `more` builds. Bytes of any other form raise an exception."""
+    """Decode plain data and what the builders in `more` make; any other input raises an exception."""
 
     def __init__(self, **more: Callable[[Any], Any]) -> None:
         self.builders = _BUILDERS | more
@@ -237,7 +236,7 @@ class Decoder:
 
     def __call__(self, data: bytes) -> Any:
         source = data.decode("utf-8", "surrogatepass")
-        value, end = self.scan(source)  # nesting beyond the interpreter's limit is a RecursionError
+        value, end = self.scan(source)  # nesting that is too deep raises a RecursionError
         if end != len(source):
             raise ValueError("more than one value")
         return value

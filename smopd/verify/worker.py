@@ -1,7 +1,7 @@
-"""Inside a worker process: reads jobs from a pipe and answers each with a verdict, until the pipe closes.
+"""Inside a worker process: read jobs from a pipe and answer each with a verdict, until the pipe closes.
 
-It imports only the module that judges its kind of job. The beginning of what a job prints goes back with its
-verdict. The parent enforces the time limit (`workers.py`); an alarm ends a process whose parent is gone.
+Only the module that judges this kind of job is imported. The parent enforces the time limit (`workers.py`);
+an alarm ends a process whose parent is gone.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from smopd.errors import UserError
 from smopd.verify.verdict import Verdict
 from smopd.verify.wire import receive, send
 
-_PRINTED = 1000  # bytes of what a job prints that are kept
+_PRINTED = 1000  # bytes of a job's output that go back with its verdict
 _ORPHAN = 30.0  # seconds past a time limit after which the parent must be gone
 
 
 class _Printed(io.BytesIO):
     def fileno(self) -> int:
-        return 1  # the null device, for whoever insists on a file
+        return 1  # the null device, for code that needs a real file
 
     def write(self, data: Any) -> int:
         super().write(bytes(data)[: max(0, _PRINTED - self.tell())])
@@ -57,11 +57,11 @@ def main() -> None:
             job = json.loads(receive(jobs))
         except (EOFError, OSError):
             os._exit(0)
-        with contextlib.suppress(ImportError, ValueError, OSError):  # more than that raises a MemoryError
+        with contextlib.suppress(ImportError, ValueError, OSError):
             import resource
 
             most = resource.getrlimit(resource.RLIMIT_AS)[1]
-            memory = taken + job["memory"]
+            memory = taken + job["memory"]  # beyond this, Python raises a MemoryError
             memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
             resource.setrlimit(resource.RLIMIT_AS, (memory, most))
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + _ORPHAN)
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def said(error: BaseException, file: str) -> str:
-    """An exception in a line, with the deepest line of the user's file that it passed."""
+    """Describe an exception in one line, with the deepest line of the user's file in its traceback."""
     where = ""
     if line := line_in(error, file):
         code = linecache.getline(file, line).strip()
@@ -94,6 +94,5 @@ def said(error: BaseException, file: str) -> str:
 
 
 def line_in(error: BaseException, file: str) -> int:
-    """The deepest line of a file that an exception passed; 0 where it passed none."""
     frames = traceback.walk_tb(error.__traceback__)
     return next((line for frame, line in reversed([*frames]) if frame.f_code.co_filename == file), 0)

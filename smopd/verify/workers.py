@@ -1,8 +1,8 @@
 """A pool of warm processes for verdicts that may hang, crash or eat memory.
 
-Here is our side; what a process does is in `worker.py`. It is a fresh interpreter in its own session, judges
-one job at a time, and is killed with its process group past the time limit. It is no wall against malice:
-model-written programs go to `smopd.verify.sandbox`, whose workers are further processes of this pool.
+This is the parent's side; `worker.py` runs in the process: a fresh interpreter in its own session, which
+judges one job at a time and is killed with its process group past the time limit. It is no protection against
+malice: model-written programs go to `smopd.verify.sandbox`, whose workers are also processes of this pool.
 """
 
 import atexit
@@ -33,8 +33,8 @@ from smopd.verify.wire import receive
 K = TypeVar("K")
 P = TypeVar("P", bound="Process")
 log = logging.getLogger("smopd")
-MEMORY_MB = 2048  # for a job, beyond what its process takes when it is ready
-GRACE = 2.0  # seconds after a time limit within which the verdict on it is there
+MEMORY_MB = 2048  # per job, beyond what its process uses when it is ready
+GRACE = 2.0  # seconds past a verifier's own time limit for its verdict to arrive
 _START_LIMIT = 120.0  # seconds to import what the jobs need
 _PIECE = select.PIPE_BUF  # bytes that a pipe ready for writing takes without blocking
 _INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import smopd.verify.worker as w; w.main()"
@@ -42,37 +42,37 @@ _INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import smopd
 
 @dataclass(frozen=True)
 class Kind:
-    """What a process is started for: a module whose `worker` gives the function that judges a job."""
+    """What a process is started for: `worker()` of a module returns the function that judges a job."""
 
     module: str
-    file: str = ""  # of the user's verifiers, passed to `worker` with its text
+    file: str = ""  # of the user's verifiers, passed to `worker` with its source
     source: str = ""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One verdict to be had: the arguments of the call, and its limits."""
+    """One call of a verifier in a worker process, with its limits."""
 
     kind: Kind
     call: Mapping[str, Any]
     timeout: float
     memory_mb: int = MEMORY_MB
-    extracted: str | None = None  # what the verdict on a lost job shows
-    group: str = ""  # of many jobs, those of one group go to the same process
+    extracted: str | None = None  # for the verdict on a lost job
+    group: str = ""  # jobs of one group go to the same process
 
 
 def width() -> int:
-    """How many jobs run at once."""
+    """Return how many jobs run at once."""
     return max(2, cpu_cores())
 
 
-idle: dict[Any, list[Any]] = collections.defaultdict(list)  # processes by what they are for
-places = threading.BoundedSemaphore(width())  # for those at work
-_shown: dict[tuple[Kind, str], Job] = {}  # the job whose prints were shown, by verifier
+idle: dict[Any, list[Any]] = collections.defaultdict(list)  # idle processes by kind
+places = threading.BoundedSemaphore(width())  # one for each busy process
+_shown: dict[tuple[Kind, str], Job] = {}  # by verifier, the job whose output was shown
 
 
 def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
-    """The verdicts on jobs of one kind, one after the other in the same process as long as it lives."""
+    """Run jobs of one kind in turn, in the same process as long as it lives."""
     worker: _Worker | None = None
     verdicts: list[Verdict] = []
     with places:
@@ -88,14 +88,13 @@ def ask_all(jobs: Sequence[Job]) -> list[Verdict]:
                 worker = None if worker.ended else worker
         finally:
             if worker and worker.busy:
-                worker.end()  # Ctrl-C: an answer may still come, and would be taken for the next one's
+                worker.end()  # Ctrl-C: a late answer would be taken for the next job's
             elif worker:
                 idle[worker.kind].append(worker)
     return verdicts
 
 
 def take(kind: K, start: Callable[[K], P]) -> P:
-    """An idle process of this kind, else a new one."""
     while True:
         try:
             process: P = idle[kind].pop()
@@ -107,20 +106,20 @@ def take(kind: K, start: Callable[[K], P]) -> P:
 
 
 class Process:
-    """A process that answers one message after the other; it leads a group of its own."""
+    """A process, leading its own process group, that answers one message at a time."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
         self.busy = self.late = self.ended = False
         # A file until `end`: a pipe that nobody reads would block when full.
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
-        # One hash seed for all, so that a verdict doesn't hang on the order of a set.
+        # A fixed hash seed, so that no verdict depends on the order of a set.
         env = {**env, "PYTHONHASHSEED": "0"}
         self.process = subprocess.Popen(command, **pipes, env=env, cwd=cwd, start_new_session=True)
         self.pipes = [pipe for pipe in (self.process.stdin, self.process.stdout) if pipe]
 
     def exchange(self, message: bytes, limit: float, more: bytes = b"") -> dict[str, Any] | None:
-        """Send a message and `more` and wait for the answer; None: there is none; `late`: time is up."""
+        """Send a message and `more`; return the answer, or None, when `late` tells if time ran out."""
         to, back = (pipe.fileno() for pipe in self.pipes)
         deadline, self.busy = time.monotonic() + limit, True
         try:
@@ -138,14 +137,14 @@ class Process:
         return answer if isinstance(answer, dict) else None
 
     def end(self) -> str:
-        """Kill the process and what it started; how it had ended by itself, and the last it said."""
+        """Kill the process and its group; return how it ended by itself and its last line of stderr."""
         if self.ended:
             return ""
         self.ended = True
         if not self.busy:
-            self.pipes[0].close()  # an idle one ends by itself
+            self.pipes[0].close()  # an idle process then ends by itself
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # A pipe closes a moment before the process is gone.
+            # Its pipe closes a moment before the process is gone.
             self.process.wait(0 if self.late else 0.5)
         code = self.process.returncode
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -180,7 +179,7 @@ class _Worker(Process):
         except (TypeError, ValueError, RecursionError) as error:
             return Verdict(False, job.extracted, "error", f"the answer is no plain JSON: {error}")
         answer = self.exchange(message, job.timeout)
-        # The number tells an answer from what a verifier of the user's may have written on the pipe.
+        # The number tells an answer from anything that a user's verifier wrote to the pipe.
         if answer is None or answer.get("number") != self.number:
             late, ending = self.late, self.end()
             if late:
@@ -194,7 +193,7 @@ class _Worker(Process):
 
 
 def _show_printed(job: Job, text: Any) -> None:
-    """Show what a verifier of the user's printed, of the first reply for which it prints something."""
+    """Show what a user's verifier prints, once: for the first reply for which it prints anything."""
     name = str(job.call.get("task"))
     if job.kind.file and text and _shown.setdefault((job.kind, name), job) is job:
         lines = "".join(f"\n  {name}: {line}" for line in visible(str(text)).splitlines()[:10])
@@ -215,7 +214,7 @@ def close(kind: Kind | str | None = None) -> None:
 
 
 def _forget() -> None:
-    """In a fork of ours: the processes are its parent's, and a place may be held by a thread not here."""
+    """After a fork, drop the parent's processes, and places held by threads that no longer exist."""
     global places
     idle.clear()
     places = threading.BoundedSemaphore(width())

@@ -1,4 +1,4 @@
-"""Function calls of replies, in every form in which models write them."""
+"""Read function calls from replies, in all forms in which models write them."""
 
 from smopd.verify.calls.gathering import gather as gather
 from smopd.verify.calls.syntax import Call as Call

@@ -1,18 +1,18 @@
-"""Finds the function calls that a reply makes, in the forms models write them in.
+"""Find the function calls that a reply makes, in the forms in which models write them.
 
 Lists of calls, one list for each call, bare calls (numbered, assigned, quoted, joined by `;` or `+`), JSON
 objects, and tags (<function=f>, <invoke name="f">) are found in one pass and then gathered:
 
-- A call in a sentence or a comment is a mention, not a call, where the function is also called in a list, an
-  object or a tag; so is f() or f(a, b) in a sentence. A definition and a schema are never calls.
-- Pieces with no words between them are one run. The runs are added up, but one that repeats what was
-  gathered adds nothing, one that repeats all of it and has more takes its place, and after words of
-  correction ("no,", "wait,", "final answer:") what was gathered before is dropped.
-- A call that cannot be read, a list that is cut short, or a call of an unknown function within a run is not
-  passed over: the reply is then wrong. Only brackets missing after the last call are forgiven.
+- A call in a sentence or a comment is a mention, not a call, if the function is also called in a list, an
+  object or a tag; so is f() or f(a, b) in a sentence. Definitions and schemas are never calls.
+- Pieces with no words between them form a run. Runs are added up, but one that repeats gathered calls adds
+  nothing, one that repeats all of them and has more replaces them, and words of correction ("no,", "wait,",
+  "final answer:") drop what was gathered before.
+- A call that cannot be read, a list that is cut short, or a call of an unknown function within a run makes
+  the reply wrong. Only brackets missing after the last call are forgiven.
 
-No text raises. The time is bounded: of a longer reply the last `MOST_TEXT` characters count, and where more
-than `_MOST_READINGS` would have to be read, nothing is compared.
+No text raises. Time is bounded: only the last `MOST_TEXT` characters of a reply count, and beyond
+`_MOST_READINGS` nothing is compared.
 """
 
 import re
@@ -25,8 +25,8 @@ from smopd.verify.calls import syntax
 from smopd.verify.calls.syntax import MOST_CHARACTERS, Call
 
 MOST_TEXT = 60_000  # characters of a reply, from its end
-_MOST_READINGS = 400_000  # characters, where brackets are tangled and read again
-_OVERHEAD = 200  # what parsing one piece costs, in characters read
+_MOST_READINGS = 400_000  # characters read, more than once if brackets are tangled
+_OVERHEAD = 200  # cost of parsing one piece, in characters read
 _MOST_NESTING = 20  # brackets within brackets
 _LOOK_BACK = 200  # characters of a line before a call
 
@@ -40,20 +40,20 @@ _TAG_END = re.compile(r"</(?:function|invoke|tool)>")
 _PARAMETER = re.compile(
     r'<parameter(?:=|\s++name=)["\']?(\w++)["\']?\s*+>([^<]*+(?:<(?!/?parameter\b)[^<]*+)*+)</parameter>'
 )
-# f, a line with a label or without, and an object: f\n{"a": 1}, Action: f\nAction Input: {"a": 1}
+# A name, perhaps a label, and an object: f\n{"a": 1}, Action: f\nAction Input: {"a": 1}
 _LABEL = re.compile(rf"({_NAME})[\"'`*]*+\s*+:?\s*+(?:[A-Za-z ]{{1,20}}:\s*+)?(?:```\w*+\s*+)?$")
-# Strings and comments first: brackets within them don't count. `cut`: a string that does not end on its line.
+# Strings and comments first: brackets in them don't count. `cut` is a string that does not end on its line.
 _STRING = r"""(?:"(?:[^"\\\n]|\\[^\n])*+"|'(?:[^'\\\n]|\\[^\n])*+'|(?P<cut>["'][^\n]*+))"""
 _TOKEN = re.compile(_STRING + r"|#[^\n]*+|[\[\](){}]")
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _NAMED = re.compile(r"\s*+[^\W\d]\w*+\s*+=(?!=)")  # right after the bracket of a call
-# What leaves the calls within as they are.
+# Functions that leave the calls within unchanged.
 _WRAPPERS = frozenset(("print", "str", "repr", "list", "tuple", "len", "json.dumps"))
 
 _ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
-# What is done with the value of a call: f(a=1).get("b")[0]
+# Uses of a call's value: f(a=1).get("b")[0]
 _USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"
-_JOINS = r"\b(?:and|also|then|or|plus|next|first|second|third|finally|call)\b"  # words that say nothing else
+_JOINS = r"\b(?:and|also|then|or|plus|next|first|second|third|finally|call)\b"  # words that only join
 _NO_WORDS = re.compile(
     rf"(?i){_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+"
 )
@@ -69,13 +69,13 @@ class _Piece:
     start: int
     end: int
     calls: list[Call]
-    problem: str = ""  # of a piece that cannot be read
-    formal: bool = True  # a list, an object or a tag: a form that no sentence takes
-    named: bool = True  # with arguments that are named
+    problem: str = ""  # why it cannot be read
+    formal: bool = True  # a list, an object or a tag, unlike anything in a sentence
+    named: bool = True  # has named arguments
 
 
 class Gathered(NamedTuple):
-    """The calls of a reply, and the text they stand in; `problem` where they cannot be told."""
+    """The calls of a reply and their text; `problem` says why they cannot be read."""
 
     source: str
     calls: list[Call]
@@ -101,7 +101,7 @@ def gather(text: str, names: set[str]) -> Gathered:
 
 # --- finding
 class _Scan:
-    """One pass over a text; `readings` left, and where the last list that does not close begins."""
+    """One pass over a text with a budget of `readings`; `unclosed` is where the last open list begins."""
 
     def __init__(self, text: str, names: set[str]) -> None:
         self.text, self.names = text, names
@@ -186,7 +186,7 @@ class _Scan:
         return [Call(name, value)] if name in self.names and not syntax.is_schema(value) else None
 
     def _close(self, start: int) -> tuple[int, str]:
-        """Where a bracket's content ends, -1: nowhere; and ")" where only the end of a list implies it."""
+        """Return where a bracket closes (-1: nowhere), and ")" if only the end of a list implies it."""
         waiting: list[str] = []
         limit = min(len(self.text), start + MOST_CHARACTERS)
         result = -1, ""
@@ -232,7 +232,7 @@ def _without_mentions(text: str, pieces: Sequence[_Piece], names: set[str]) -> l
 
 
 def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Piece]]:
-    """Pieces with no words between. Unknown functions alone count where they are called like known ones."""
+    """Group pieces with no words between them; unknown functions count only if clearly called."""
     runs: list[list[_Piece]] = []
     for piece in pieces:
         if runs and _NO_WORDS.fullmatch(text, runs[-1][-1].end, piece.start):
@@ -246,7 +246,6 @@ def _runs(text: str, pieces: Sequence[_Piece], names: set[str]) -> list[list[_Pi
 
 
 def _is_meant(piece: _Piece) -> bool:
-    """Is it a list, an object or a tag whose calls have nothing but literals for arguments?"""
     return piece.formal and all(c.named and not c.problem and syntax.is_literal(c.named) for c in piece.calls)
 
 
@@ -267,7 +266,6 @@ def _merge(text: str, runs: Sequence[Sequence[_Piece]]) -> list[_Piece]:
 
 
 def _key(value: Any) -> Any:
-    """Equal for equal values of equal types."""
     if isinstance(value, dict):
         return dict, tuple(sorted((key, _key(inner)) for key, inner in value.items()))
     if isinstance(value, (list, tuple)):

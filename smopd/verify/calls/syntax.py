@@ -1,9 +1,8 @@
-"""Reads one piece of text as function calls: a Python expression, a JSON object, or the parameters of a tag.
+"""Read one piece of text as function calls: a Python expression, a JSON object, or the parameters of a tag.
 
 Nothing is executed. An argument is a literal, or arithmetic of literals; anything else (a name, a call, a
-comprehension) becomes `Unread`, which equals nothing and says why. BFCL reads two things otherwise: it takes
-any name for a text, and passes over positional arguments. Here a name is a text only where the whole call is
-quoted (its own quotes were lost), and nothing equals a call with a positional argument.
+comprehension) becomes `Unread`, which equals nothing and says why. Unlike in BFCL, a name is a text only if
+the whole call is quoted (its own quotes were lost), and a call with a positional argument equals nothing.
 """
 
 import ast
@@ -22,21 +21,21 @@ _FAILURES = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 @dataclass(frozen=True)
 class Unread:
-    """An argument that is no literal; `name` where it is a variable."""
+    """An argument that is no literal; `name` is set if it is a variable."""
 
     reason: str
     name: str = ""
 
 
 class Untyped(str):
-    """A value in a tag, which says nothing of its type: the schema decides."""
+    """A value in a tag, which has no type of its own: the schema decides."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function and its arguments; `problem` where nothing can equal it."""
+    """A function and its arguments; with a `problem` it equals nothing."""
 
     name: str
     named: Mapping[str, Any] = field(default_factory=dict)
@@ -45,7 +44,7 @@ class Call:
 
 # --- Python
 def python_calls(source: str, quoted: bool = False) -> list[Call] | str | None:
-    """The calls of a call or a list of (quoted) calls; a text: why they cannot be told; None: neither."""
+    """Return the calls in a call or list of calls, a reason as text if unreadable, None for anything else."""
     tree = _parse(source.strip()) if len(source) <= MOST_CHARACTERS else None
     if isinstance(tree, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         return "a comprehension"
@@ -55,7 +54,7 @@ def python_calls(source: str, quoted: bool = False) -> list[Call] | str | None:
 def _parse(source: str) -> ast.expr | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a reply is none of our user's business
+            warnings.simplefilter("ignore")  # for example about "\d"
             return ast.parse(source, mode="eval").body
     except _FAILURES:
         return None
@@ -95,7 +94,7 @@ def _call(node: ast.Call, quoted: bool) -> Call | None:
 
 
 def _value(node: ast.expr, quoted: bool, depth: int = 0) -> Any:
-    """A literal's value. `ast.literal_eval` also takes bytes, sets and complex sums."""
+    """Return a literal's value; bytes, sets and complex sums, which `ast.literal_eval` takes, are none."""
     if depth > _MOST_DEPTH:
         return Unread("nested too deep")
     match node:
@@ -128,7 +127,7 @@ _NOT_ARITHMETIC = Unread("an expression that is no arithmetic of literals")
 
 
 def _arithmetic(node: ast.UnaryOp | ast.BinOp, quoted: bool, depth: int) -> Any:
-    """5*10**-12 and the like, and a sum of texts; never a number of more than `_MOST_BITS`."""
+    """Evaluate sums of texts and arithmetic such as 5*10**-12, up to `_MOST_BITS` per number."""
     if isinstance(node, ast.UnaryOp):
         number = _value(node.operand, quoted, depth)
         if type(number) not in (int, float) or not isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -161,7 +160,6 @@ _LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "ac
 
 
 def load_object(source: str) -> Any:
-    """The value of a JSON or Python literal, None where it is neither."""
     if len(source) > MOST_CHARACTERS:
         return None
     try:
@@ -173,7 +171,6 @@ def load_object(source: str) -> Any:
 
 
 def is_literal(value: Any, depth: int = 0) -> bool:
-    """Has a value no part that is `Unread`, and none that is nested too deep?"""
     if depth > _MOST_DEPTH:
         return False
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
@@ -181,10 +178,10 @@ def is_literal(value: Any, depth: int = 0) -> bool:
 
 
 def object_calls(value: Any, names: set[str]) -> list[Call] | None:
-    """The calls an object spells out, or a list of such objects; None where it is something else.
+    """Return the calls that an object or a list of objects spells out; None for anything else.
 
-    {"name": f, "arguments": {...}}, also below "function"; {f: {...}} for functions that are known; arguments
-    may be JSON in a text. The schema of a function is no call of it.
+    Forms are {"name": f, "arguments": {...}}, also below "function", and {f: {...}} for known functions;
+    arguments may be JSON in a text. The schema of a function is no call of it.
     """
     if isinstance(value, (list, tuple)):
         return _flatten([object_calls(part, names) for part in value])
@@ -215,7 +212,7 @@ def is_schema(arguments: Mapping[str, Any]) -> bool:
 
 # --- tags
 def tag_call(name: str, body: str, parameters: Sequence[tuple[str, str]]) -> Call | None:
-    """The call of a tag, whose parameters have tags of their own or are one object; None: neither."""
+    """Return the call of a tag whose parameters are tags or one object; None for anything else."""
     if parameters:
         named = {key: Untyped(value.strip()) for key, value in parameters}
         return Call(name, named, "" if len(named) == len(parameters) else "an argument that is given twice")

@@ -1,9 +1,8 @@
-"""Cuts a reply into the blocks that are Python.
+"""Cut a reply into the blocks that are Python.
 
-A reply is cut at its fences into segments; a segment that is no Python by itself is tried without prompts,
-typographic characters and the like, and line by line for code within prose. Code is only ever cut between
-statements at its top level, so that a function with a syntax error in it is never mended by leaving a part
-out.
+A reply is cut at its fences into segments. A segment that is not Python is tried again without prompts,
+typographic characters and the like, and line by line for code within prose. Code is cut only between
+top-level statements, so that a function with a syntax error is never repaired by leaving a part out.
 """
 
 import ast
@@ -18,8 +17,8 @@ from typing import Any
 
 from smopd.verify.code.program import UNREADABLE, Function, parse
 
-_MOST_CHARACTERS = 30_000  # of one program: parsing deeper nests than fit in there could exhaust the C stack
-_MOST_PARSED = 1_000_000  # characters given to the parser for one reply
+_MOST_CHARACTERS = 30_000  # of one program; deeper nesting than fits could exhaust the C stack
+_MOST_PARSED = 1_000_000  # characters parsed for one reply
 _MOST_SEGMENTS = 60
 _FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d+[.)][ \t]+)?(?:`{3,}|~{3,})[ \t]*(.*)")
 _PYTHON_TAG = re.compile(r"(?:python3?|py)\b[ \t]*", re.IGNORECASE)
@@ -39,7 +38,7 @@ _CHARACTERS = str.maketrans(
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a reply that is Python, alone or after its decorations were taken off."""
+    """A piece of a reply that is Python, as it is or after cleaning."""
 
     source: str
     tree: ast.Module
@@ -47,8 +46,6 @@ class Block:
 
 
 class Reader:
-    """The segments of a reply, and all of its blocks that are Python, in order."""
-
     def __init__(self, text: str, left: int = _MOST_PARSED, depth: int = 0) -> None:
         self.left, self.depth = left, depth
         self.parsed: dict[str, tuple[ast.Module | None, int, bool]] = {}
@@ -66,7 +63,7 @@ class Reader:
             start = end
 
     def _end(self, lines: list[str], bounds: list[tuple[int, bool]], start: int) -> int:
-        """Where a segment ends: not at a fence that stands within a string."""
+        """Return the fence at which a segment ends; a fence within a string does not end it."""
         for end in range(start + 1, min(start + 8, len(bounds))):
             segment = "\n".join(lines[bounds[start][0] + 1 : bounds[end][0]])
             if self.parse(dedented(segment)):
@@ -76,11 +73,7 @@ class Reader:
         return start + 1
 
     def parse(self, code: str) -> ast.Module | None:
-        """The syntax tree; None for what is no Python or too long.
-
-        Then `line` says where it stops being Python (0: unknown), and `cut_string` whether a string in triple
-        quotes has no end.
-        """
+        """Return the syntax tree or None; set `line`, where it fails (0: unknown), and `cut_string`."""
         self.left -= len(code)
         if code not in self.parsed:
             tree: ast.Module | None = None
@@ -96,7 +89,7 @@ class Reader:
         return tree
 
     def cut(self, lines: list[str], start: int, end: int) -> tuple[int, ast.Module | None]:
-        """Where the Python that begins with a line ends, cut between statements at its top level."""
+        """Return where the Python that starts at a line ends, between top-level statements, and its tree."""
         while end > start:
             if tree := self.parse(dedented("\n".join(lines[start:end]))):
                 return end, tree
@@ -105,7 +98,7 @@ class Reader:
         return start, None
 
     def _read(self, source: str, fenced: bool) -> list[Block]:
-        """The Python of a segment: all of it, else what is left without its decorations, else parts."""
+        """Return the Python of a segment: all of it, else what remains after cleaning, else parts."""
         if not source.strip():
             return []
         if texts := _unwrap(source) if self.depth < 2 else []:
@@ -127,7 +120,7 @@ class Reader:
         return parts if _definitions(parts) > _definitions(cleaned) else cleaned or parts
 
     def _parts(self, text: str, fenced: bool) -> Iterator[Block]:
-        """Code within prose: from a line that begins like code to the last statement that is Python."""
+        """Yield code within prose: from a line that looks like code to the last valid statement."""
         lines = text.split("\n")
         depths = [_depth(line) for line in lines]
         at = 0
@@ -143,7 +136,7 @@ class Reader:
             if tree:
                 yield Block(dedented("\n".join(lines[at:end])), tree, fenced)
             at = max(end, at + 1)
-            if end < at:  # no code begins in the middle of what is broken
+            if end < at:  # do not start in the middle of broken code
                 while at < len(lines) and depths[at] > depth:
                     at += 1
 
@@ -157,7 +150,7 @@ def _definitions(blocks: list[Block]) -> int:
 
 
 def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:
-    """The lines, fences on lines of their own, and the fences: which line, and whether it can only open."""
+    """Return the lines, each fence on its own, and for each fence its line and whether it only opens."""
     lines, fences = list[str](), list[tuple[int, bool]]()
 
     def fence(info: str) -> None:
@@ -189,13 +182,13 @@ def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:
 
 
 def dedented(text: str) -> str:
-    """Without common indentation and empty lines around; `dedent` alone would also touch strings in code."""
+    """Remove common indentation, only from indented text: `dedent` would also change strings in code."""
     text = text.strip("\n")
     return textwrap.dedent(text) if text[:1].isspace() else text
 
 
 def _unwrap(text: str) -> list[str]:
-    """The texts within JSON or a Python literal, where the code is wrapped in one."""
+    """Return the texts within JSON or a Python literal that wraps the code."""
     text = text.strip()
     if text[:1] not in ("{", "[", '"', "'") or len(text) > _MOST_CHARACTERS:
         return []
@@ -209,7 +202,7 @@ def _unwrap(text: str) -> list[str]:
     while waiting:
         value = waiting.pop()
         if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
-            value = "\n".join(line.rstrip("\n") for line in value)  # the lines of a notebook's cell
+            value = "\n".join(line.rstrip("\n") for line in value)  # a notebook cell's lines
         if isinstance(value, (dict, list, tuple)):
             waiting += reversed(list(value.values()) if isinstance(value, dict) else value)
         elif isinstance(value, str) and _CODE_LINE.search(value):
@@ -217,16 +210,16 @@ def _unwrap(text: str) -> list[str]:
     return texts
 
 
-# --- decorations, taken off where the text is no Python with them
+# --- cleaning of text that is not Python
 def _is_escaped(tree: ast.Module, text: str) -> bool:
-    """`a &lt; b` is Python, but nobody means that."""
+    """Whether code is HTML-escaped: `a &lt; b` is valid Python, but nobody means it."""
     if not re.search(r"&(?:lt|gt|amp);", text):
         return False
     return any(isinstance(node, ast.Name) and node.id in ("lt", "gt", "amp") for node in ast.walk(tree))
 
 
 def _without_prompts(text: str) -> str:
-    """What was typed at a prompt: at `>>>` lines without one are output, in a notebook they are code."""
+    """Keep what was typed at prompts; lines without one are output after `>>>`, code in a notebook."""
     lines = text.split("\n")
     if any(line.startswith(">>>") for line in lines):
         lines = [line for line in lines if _PROMPT.match(line)]
@@ -243,11 +236,11 @@ def _without_line_numbers(text: str) -> str:
 
 
 _CLEANERS: tuple[Callable[[str], str], ...] = (
-    lambda text: re.sub(r"(?m)^[ \t]*>(?!>>)[ ]?", "", text),  # Markdown's quotes
+    lambda text: re.sub(r"(?m)^[ \t]*>(?!>>)[ ]?", "", text),  # Markdown quotes
     _without_prompts,
     lambda text: text.translate(_CHARACTERS),
     html.unescape,
-    lambda text: re.sub(r"\\([_*\[\]<>#])", r"\1", text),  # as Markdown escapes them
+    lambda text: re.sub(r"\\([_*\[\]<>#])", r"\1", text),  # Markdown escapes
     lambda text: text.replace("\\n", "\n").replace('\\"', '"') if "\n" not in text.strip() else text,
     _without_line_numbers,
 )

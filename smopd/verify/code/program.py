@@ -1,9 +1,9 @@
-"""What Python code defines and needs, and how a reply's code becomes a program that tests can call.
+"""Find what Python code defines and needs, and make a reply's code a program that tests can call.
 
-Each statement at the top level runs on its own: what it raises is dropped, what it prints is not kept, and
-all of them together have a share of the time, so that an example that fails, asks for input or never ends
-does not spoil a right function. A script that reads standard input runs as it is. Both get the imports that
-LiveCodeBench's harness (and with it LiC's) puts before a program, as far as they use them.
+Top-level statements run one by one within a share of the time limit; what they raise or print is dropped, so
+that an example that fails, asks for input or never ends does not spoil a right function. A script that reads
+standard input runs unchanged. Both get the imports that they use of those that LiveCodeBench's harness (and
+with it LiC's) puts before a program.
 """
 
 import ast
@@ -18,15 +18,15 @@ from collections.abc import Iterator
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-# In this order, for a later one's names win; builtins win over all of them, and modules over their contents.
+# In this order: later names win, modules win over their contents, and builtins over everything.
 _STAR_IMPORTS = (
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics",
     "itertools", "functools", "operator", "io", "sys", "json", "typing",
 )  # fmt: skip
 _RECURSION = "import sys; sys.setrecursionlimit(50_000); del sys\n"  # the harness's limit
-# Runs where the program runs. KeyboardInterrupt passes through `except Exception`; it is raised again and
-# again since a bare `except` may catch it. The interpreter looks for signals at calls and jumps only, so that
-# none comes between the end of a statement and `running = False`.
+# Part of the program. KeyboardInterrupt passes through `except Exception`, and is raised repeatedly since a
+# bare `except` may catch it. Signals are handled only at calls and jumps, so none arrives between the end of
+# a statement and `running = False`.
 _RUNNER = """
 import os, signal, sys, time
 def stop(*_):
@@ -48,7 +48,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def parse(code: str) -> ast.Module:
-    """The syntax tree, without the warnings: a "\\d" in a reply is none of our user's business."""
+    """Parse code without the warnings that a "\\d" in it would cause."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(code)
@@ -66,12 +66,12 @@ def script(code: str) -> str:
 
 
 def tested(code: str, entry: str, around: str, seconds: float) -> str:
-    """A program whose function `entry` tests can call; `seconds` are for the statements at its top level."""
+    """Make a program whose function `entry` tests can call; top-level statements may take `seconds`."""
     tree = parse(code)
     futures, statements = "", [around]
     for nodes, text in statements_of(code, tree):
         if getattr(nodes[0], "module", "") == "__future__":
-            futures += f"{text}\n"  # these must come first of all, and hold for every statement then
+            futures += f"{text}\n"  # must come first, and then holds for every statement
         elif not all(map(_shows, nodes)):
             statements.append(text)
     if entry.isidentifier() and (other := _stand_in(tree, entry)):
@@ -81,7 +81,7 @@ def tested(code: str, entry: str, around: str, seconds: float) -> str:
 
 
 def statements_of(code: str, tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:
-    """The statements at the top level with their text; those that share a line come together."""
+    """Yield top-level statements with their source; those that share a line come together."""
     lines = code.split("\n")
     groups: list[tuple[list[ast.stmt], int, int]] = []
     for node in tree.body:
@@ -97,7 +97,7 @@ def statements_of(code: str, tree: ast.Module) -> Iterator[tuple[list[ast.stmt],
 
 
 def _shows(node: ast.stmt) -> bool:
-    """An example that can have no effect on a function: an assert, a print, a loop that asks for input."""
+    """Whether a statement is an example without effect: an assert, a print, a loop that asks for input."""
     if isinstance(node, ast.Assert) or is_print(node):
         return True
     loops = isinstance(node, (ast.While, ast.Try, ast.For)) and mentions(node, "input")
@@ -111,7 +111,7 @@ def is_print(node: ast.stmt) -> bool:
 
 # --- the function under test
 def _stand_in(tree: ast.Module, entry: str) -> str:
-    """What to call where no function has the name `entry`; empty where one has, or where there is nothing."""
+    """Return what to call if nothing is named `entry`; empty if something is, or without a candidate."""
     if any(entry in bound_names(node) for node in tree.body):
         return ""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -127,13 +127,12 @@ def _stand_in(tree: ast.Module, entry: str) -> str:
 
 
 def methods_of(class_node: ast.ClassDef) -> list[Function]:
-    """The methods of a class, without those that Python calls by itself."""
     inner = [node for node in class_node.body if isinstance(node, Function)]
     return [node for node in inner if not node.name.startswith("__")]
 
 
 def eligible(functions: list[Function]) -> list[Function]:
-    """Those that may be the one asked for: no test, no `main`, and not one without any parameter."""
+    """Return the functions that may be meant: no tests, `main` or private ones, and with a parameter."""
 
     def takes(args: ast.arguments) -> bool:
         return any(a.arg != "self" for a in (*args.posonlyargs, *args.args, args.vararg) if a)
@@ -143,7 +142,7 @@ def eligible(functions: list[Function]) -> list[Function]:
 
 
 def _most_likely(functions: list[Function]) -> Function:
-    """The last that no other one calls: helpers are called, and stand before or after."""
+    """Return the last function that no other one calls, since helpers are called."""
     called = set[str]()
     for node in functions:
         names = {getattr(part, "id", "") or getattr(part, "attr", "") for part in ast.walk(node)}
@@ -165,7 +164,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 
 def nodes_outside(*roots: ast.AST) -> Iterator[ast.AST]:
-    """What stands in the scope of these nodes: of functions, classes and lambdas nothing that is inside."""
+    """Yield the nodes in the scope of `roots`, not those inside nested functions and classes."""
     stack = [*roots]
     while stack:
         yield (node := stack.pop())
@@ -178,7 +177,7 @@ def mentions(node: ast.AST, name: str) -> bool:
 
 
 def free_names(code: str) -> set[str]:
-    """The global names that code uses and does not define, builtins left out."""
+    """Return the global names that code uses and does not define, without builtins."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -198,19 +197,18 @@ def free_names(code: str) -> set[str]:
 # --- the imports before a program
 @functools.cache
 def _collect_imports() -> dict[str, str]:
-    """By name the import that the harness has made before."""
     imports: dict[str, str] = {}
     for name in _STAR_IMPORTS:
         module = importlib.import_module(name)
         public = getattr(module, "__all__", None) or [key for key in vars(module) if not key.startswith("_")]
         imports |= {key: f"from {name} import {key}" for key in public if not hasattr(builtins, key)}
     imports |= {name: f"import {name}" for name in _STAR_IMPORTS}
-    # These two are given by Python's `site`, without which the sandbox runs.
+    # These two usually come from `site`, which the sandbox does not load.
     return imports | {"exit": "from sys import exit", "quit": "from sys import exit as quit"}
 
 
 def _prelude(*trees: ast.Module) -> str:
-    """The given imports of all names that occur: those that the code defines by itself come later and win."""
+    """Import all known names that occur; those that the code defines itself come later and win."""
     imports = _collect_imports()
     names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return "".join(f"{imports[name]}\n" for name in sorted(names & imports.keys()))

@@ -1,6 +1,6 @@
-"""Finds the code of a reply: the last block that defines what was asked for, and what it needs of others.
+"""Find the code of a reply: the last block that defines what was asked for, and what it needs of others.
 
-Several versions may stand in a reply, with helpers, examples and tests around them, or only the body of the
+A reply may hold several versions, with helpers, examples and tests around them, or only the body of the
 function that the prompt began.
 """
 
@@ -14,7 +14,7 @@ from smopd.verify.code.blocks import Block, Reader, dedented
 from smopd.verify.code.program import Function, bound_names, mentions, methods_of
 
 _LONGEST_REPLY = 300_000
-# Other marks around code than fences: tokens of chat templates, tags of HTML and of prompts.
+# Marks around code besides fences: tokens of chat templates, HTML tags and prompt tags.
 _TAG = re.compile(
     r"(?i)<\|\w{1,40}\|>|\[/?(?:PYTHON|CODE|ANSWER|SOLUTION|INST)\]|\\(?:begin|end)\{\w{1,20}\}"
     r"|<!\[CDATA\[|\]\]>|</?[a-z][\w-]{0,30}(?:\s[^<>\n]{0,100})?>"
@@ -23,10 +23,7 @@ _CODE_SPAN = re.compile(r"(?<!`)`((?:def|class|lambda|\w+ ?= ?lambda)\b[^`\n]{1,
 
 
 def find_code(text: str, entry: str = "", prompt: str = "") -> str | None:
-    """The code of a reply that defines `entry` (empty: a script), or continues the function of `prompt`.
-
-    Where nothing defines it, any other function: the user may never have told the name.
-    """
+    """Return code that defines `entry` or continues `prompt`, else any function; no `entry`: a script."""
     text = re.sub(r"\r\n?", "\n", text[-_LONGEST_REPLY:])
     tagged = _CODE_SPAN.sub(r"\n```\n\1\n```\n", _TAG.sub("\n```\n", text))
     readers: list[Reader] = []
@@ -52,9 +49,7 @@ def _definition(blocks: list[Block], entry: str) -> Block | None:
 
 
 def _defines(tree: ast.Module, entry: str) -> int:
-    """How surely: 3 a function of this name, 2 something else of this name, 1 a function without a result,
-    which is a stub or explains a part of another, 0 not at all.
-    """
+    """Rank a definition of `entry`: 3 a function, 2 something else, 1 a stub without a result, 0 none."""
     rank = 0
     for node in tree.body:
         functions = methods_of(node) if isinstance(node, ast.ClassDef) else [node]
@@ -74,13 +69,13 @@ def _defines(tree: ast.Module, entry: str) -> int:
 
 
 def _has_result(function: Function) -> bool:
-    """Does a function itself, not one within it, return or yield something?"""
+    """Whether a function itself, not one nested in it, returns or yields something."""
     results = (ast.Return, ast.Yield, ast.YieldFrom)
     return any(isinstance(node, results) for node in program.nodes_outside(*function.body))
 
 
 def _other_function(blocks: list[Block]) -> Block | None:
-    """The last block with a function that may be meant, else with any."""
+    """Return the last block with an eligible function that returns, else with any function."""
     some = None
     for block in reversed(blocks):
         groups = [[node] if isinstance(node, Function) else [] for node in block.tree.body]
@@ -93,7 +88,7 @@ def _other_function(blocks: list[Block]) -> Block | None:
 
 
 def _script(blocks: list[Block]) -> Block | None:
-    """The last block that runs, reads input and prints; else reads; else calls what reads; else runs."""
+    """Return the last block that reads and prints, else reads, else calls what reads, else runs."""
     fenced = [block for block in blocks if block.fenced]
     runs = [block for block in fenced or blocks if _runs(block.tree)]
     reads = [block for block in runs if _reads(block.source)]
@@ -114,7 +109,7 @@ def _reads(code: str) -> bool:
 
 
 def _join(main: Block, blocks: list[Block], entry: str) -> str:
-    """A block, and before it the statements of others that it needs: the nearest before it, else after it."""
+    """Put statements that a block needs in front of it, from the nearest block before, else after it."""
     place = next(number for number, block in enumerate(blocks) if block is main)
     defined = set().union(*(bound_names(node) for node in main.tree.body))
     waiting = program.free_names(main.source) - {entry}
@@ -138,7 +133,7 @@ def _join(main: Block, blocks: list[Block], entry: str) -> str:
 
 
 def _concerns(node: ast.stmt, name: str) -> bool:
-    """Does a statement define a name, or change what it stands for?"""
+    """Whether a statement defines a name or changes what it stands for."""
     if name in bound_names(node):
         return True
     if isinstance(node, (Function, ast.ClassDef, ast.Assert, ast.If)) or program.is_print(node):
@@ -148,7 +143,7 @@ def _concerns(node: ast.stmt, name: str) -> bool:
 
 # --- a body without its `def`
 def _continue_prompt(reader: Reader, entry: str, prompt: str) -> str | None:
-    """The prompt with a segment of the reply as the rest of its function, where that returns something."""
+    """Complete the prompt's function by a segment of the reply; None if it returns nothing then."""
     unfinished = [node for node in program.parse(prompt).body if getattr(node, "name", "") == entry]
     if not unfinished or not isinstance(unfinished[-1], Function):
         return None

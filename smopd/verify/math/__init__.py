@@ -1,3 +1,3 @@
-"""Numbers: which one of a reply's a careful reader takes for its answer."""
+"""Find the number in a reply that a careful reader takes for its answer."""
 
 from smopd.verify.math import reader as reader

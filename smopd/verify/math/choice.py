@@ -1,9 +1,9 @@
-"""Which of a sentence's numbers answers a question.
+"""Choose which of a sentence's numbers answers a question.
 
-Left aside, as long as others remain, are the operands of a calculation, then what fails a test: no ordinal
-or multiplier, bold, after ", so" and in no if- or since-clause, with the unit or noun the question asks for,
-in no adjunct ("in 40 seconds"), not stated by the question, not in "to make 40". A list, a range and a sum
-that is not worked out are no answer.
+Operands of a calculation are dropped first. Then each of these tests drops the numbers that fail it, unless
+all do: no ordinal or multiplier, bold, after ", so" and in no if- or since-clause, with the unit or noun that
+the question asks for, in no adjunct ("in 40 seconds"), not stated by the question, not in "to make 40". A
+list, a range and a sum that is not worked out are no answer.
 """
 
 import re
@@ -19,12 +19,12 @@ from smopd.verify.math.question import Asked, stem, words
 
 @dataclass(frozen=True)
 class Reading:
-    """The answer: its value (None: no usable one, as of a range), its text, and how it was found."""
+    """An answer: its value (None if unusable, such as a range), its text, and how it was found."""
 
     value: Fraction | None
     text: str
     how: str
-    box: str = ""  # what the box holds, where that is the answer
+    box: str = ""  # the content of the box, if that is the answer
 
 
 _WORDS = re.compile(r"[\s$)\]}\x01]*+([A-Za-z][A-Za-z']*)")
@@ -70,13 +70,12 @@ _PARTS_OF = {
 
 
 def usable(sentence: str) -> list[Number]:
-    """The numbers of a sentence that can be answers: not those of steps, and none that is denied."""
     every = numbers.find(sentence)
     return [n for n in every if not _UNUSABLE.search(sentence, max(0, n.start - 14), n.start)]
 
 
 def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:
-    """The answer among the numbers of a sentence: of those that remain the first, or the last."""
+    """Choose among the numbers of a sentence: the first or the last of those that pass the tests."""
     candidates = _join_units(sentence, candidates, wanted)
     operands, ranged = _find_operands_and_ranges(sentence, candidates)
     keep = [number for number in candidates if number not in operands]
@@ -96,13 +95,12 @@ def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bo
 
 
 def _is_list(sentence: str, candidates: Sequence[Number]) -> bool:
-    """Whether there is nothing but a list of different numbers: "4, 5, 6"."""
     between = (sentence[left.end : right.start] for left, right in pairwise(candidates))
     return len({number.value for number in candidates}) > 1 and all(_COMMA.fullmatch(gap) for gap in between)
 
 
 def _several(sentence: str, keep: Sequence[Number], wanted: Asked, declared: bool) -> bool:
-    """Whether more than one answer is left: "3 onions and 1 potato" where both are asked for."""
+    """Whether more than one answer is left, as in "3 onions and 1 potato" if both are asked for."""
     if not (declared or wanted.several) or len({number.value for number in keep}) < 2:
         return False
     between = (sentence[left.end : right.start] for left, right in pairwise(keep))
@@ -110,7 +108,7 @@ def _several(sentence: str, keep: Sequence[Number], wanted: Asked, declared: boo
 
 
 def _tests(sentence: str, wanted: Asked) -> list[Callable[[Number], bool]]:
-    """What a number should be, the weightiest first."""
+    """Return the tests that an answer should pass, the most important one first."""
     concluded = max((match.end() for match in _SO.finditer(sentence)), default=-1)
     return [
         lambda n: n.ordinal == wanted.place and not n.compound and not TIMES.match(sentence, n.end),
@@ -148,7 +146,7 @@ def _matches(sentence: str, number: Number, units: Set[str]) -> bool:
 
 
 def _join_units(sentence: str, candidates: Sequence[Number], wanted: Asked) -> list[Number]:
-    """With 2 hours and 30 minutes as one number, of the unit that is asked for, or hours."""
+    """Join "2 hours and 30 minutes" into one number, in the unit asked for, else the larger."""
     joined = list[Number]()
     for number in candidates:
         gap = _PARTS.fullmatch(sentence, joined[-1].end, number.start) if joined else None
@@ -164,7 +162,6 @@ def _join_units(sentence: str, candidates: Sequence[Number], wanted: Asked) -> l
 
 
 def _find_operands_and_ranges(sentence: str, candidates: Sequence[Number]) -> tuple[set[Number], set[Number]]:
-    """The numbers that are operands of a calculation, and those that are ends of a range."""
     operands, ranged = set[Number](), set[Number]()
     for left, right in pairwise(candidates):
         gap = sentence[left.end : right.start]

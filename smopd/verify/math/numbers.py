@@ -1,9 +1,8 @@
-r"""Numbers as people and models write them, each as an exact fraction with its place in the text; and a text
-without the LaTeX and markdown around them.
+r"""Find numbers as people and models write them, as exact fractions; strip LaTeX and markdown from a text.
 
-Read are 1,234.50, 70 000, 1,00,000, 3/4, 1 1/2, 2½, \frac{3}{4}, 1.2e3, 1.2 × 10^3, 2^10, 2 million, 1.5k,
-3:30 (as hours), negative ones, and words such as "one hundred and twenty". A dot is a decimal point: 70.000
-is seventy. "3 dozen" is three. What a number stands for in its sentence is the reader's business.
+These are read: 1,234.50, 70 000, 1,00,000, 3/4, 1 1/2, 2½, \frac{3}{4}, 1.2e3, 1.2 × 10^3, 2^10, 2 million,
+1.5k, 3:30 (as hours), negative numbers, and words such as "one hundred and twenty". A dot is a decimal point:
+70.000 is seventy. "3 dozen" is three; what a number means in its sentence is left to the reader.
 """
 
 import re
@@ -12,12 +11,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from unicodedata import normalize
 
-MOST_DIGITS = 400  # beyond that a number is nobody's answer, and int() refuses or takes its time
+MOST_DIGITS = 400  # longer numbers are no answer, and int() refuses them or is slow
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number of a text. `value` None: too long to be anybody's answer. `unit`: "$", "%", "time" or none."""
+    """A number in a text. `value` is None if it is too long; `unit` is "$", "%", "time" or empty."""
 
     value: Fraction | None
     start: int
@@ -27,12 +26,12 @@ class Number:
     compound: bool = False  # 5-pound
 
 
-# Fractions of one character: "½" is 1⁄2 in Unicode's own decomposition.
+# Fractions of one character; Unicode decomposes "½" into 1⁄2.
 _VULGAR = {c: Fraction(normalize("NFKD", c).replace("\u2044", "/")) for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _LETTER_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _SPACE = "[ \u00a0\u2009\u202f]"
-# Repetitions are bounded, so that a number that fails to match costs no more than a few steps.
+# Repetitions are bounded, so that a failed match costs only a few steps.
 _WHOLE = (
     r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,8}(?![0-9])"
     r"|[0-9]{1,2}(?:,[0-9]{2}){1,4},[0-9]{3}(?![0-9])"
@@ -41,7 +40,7 @@ _WHOLE = (
 )
 _DECIMAL = rf"(?:{_WHOLE}(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)"
 _NUMBER = re.compile(
-    # A minus is a sign unless something that can be subtracted from stands before it.
+    # A minus is a sign unless it could subtract from what stands before it.
     r"(?i)(?P<sign>(?<![\w)\]}%])(?<![0-9)] )[-\u2212])?(?P<currency>[$€£¥]\s?)?(?:"
     r"(?P<hour>(?<![0-9:.,])[0-9]{1,2}):(?P<minute>[0-5][0-9])(?::[0-5][0-9])?(?![0-9:])"
     rf"|(?P<mixed>[0-9]{{1,9}})(?:\s{{1,3}}| and )(?P<mixed_top>[0-9]{{1,4}})/"
@@ -59,7 +58,6 @@ _NUMBER = re.compile(
 
 
 def find(text: str) -> list[Number]:
-    """All numbers in digits, in order."""
     numbers, at = [], 0
     while match := _NUMBER.search(text, at):
         at = match.end()
@@ -73,7 +71,7 @@ def find(text: str) -> list[Number]:
 def _number(match: re.Match[str]) -> Number:
     unit = "$" if match["currency"] else "%" if match["percent"] else "time" if match["hour"] else ""
     letter, compound = (match["letter"] or "").lower(), match["compound"] is not None
-    counts = letter == "k" or match["currency"] is not None  # 70k; 5m are metres, unless of a currency
+    counts = letter == "k" or match["currency"] is not None  # 70k; "5m" are metres unless it is money
     end = match.end() - (letter != "" and not counts) - compound
     value: Fraction | None
     if match["hour"]:
@@ -121,7 +119,7 @@ _WORDS = re.compile(
 
 
 def find_words(text: str) -> list[Number]:
-    """All numbers in words, in order: "twenty-five", "one hundred and twenty", "two and a half"."""
+    """Find all numbers in words, in order: "twenty-five", "one hundred and twenty", "two and a half"."""
     numbers = []
     for match in _WORDS.finditer(text):
         if match["more"] or text[: match.start()].rstrip().endswith("point"):
@@ -133,8 +131,8 @@ def find_words(text: str) -> list[Number]:
 
 
 def _value_of_words(number_words: list[str]) -> int | None:
-    """None where the words do not form one number ("two three")."""
-    total, group, room = 0, 0, 1000  # room: what the next word must be smaller than
+    """Return None if the words do not form one number ("two three")."""
+    total, group, room = 0, 0, 1000  # room: the next word must be smaller
     for word in number_words:
         if word == "hundred":
             group, room = (group or 1) * 100, 100
@@ -149,7 +147,7 @@ def _value_of_words(number_words: list[str]) -> int | None:
 
 
 # --- markup
-BOLD = "\x01"  # stands where bold begins and ends
+BOLD = "\x01"  # marks where bold begins and ends
 
 _REPLACED = (
     ("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%"), ("\\times", "×"), ("\\cdot", "·"), ("\\div", "÷"),
@@ -165,7 +163,7 @@ THIN_SPACE = re.compile(r"(?<=[0-9])\\,(?=[0-9]{3})")
 
 
 def plain(text: str) -> str:
-    """A sentence without LaTeX, calculator notes and markdown; bold begins and ends with a mark."""
+    """Remove LaTeX, calculator notes and markdown from a sentence; `BOLD` stays as a mark."""
     text = _NOTE.sub("", text).replace("**", BOLD)
     if "\\" in text or "{" in text:
         text = THIN_SPACE.sub("", text)
@@ -180,7 +178,7 @@ _BRACE = re.compile(r"\\[{}]|(?P<open>(?:\\f?box(?:ed)?\s*+)?\{)|(?P<close>\})")
 
 
 def boxes(text: str, brace: re.Pattern[str] = _BRACE) -> Iterator[tuple[int, int]]:
-    r"""Where the content of each \boxed{} or \fbox{} begins and ends, in the order in which they close."""
+    r"""Yield the start and end of the content of each \boxed{} or \fbox{}, in closing order."""
     open_braces = list[re.Match[str]]()
     for token in brace.finditer(text):
         if token["open"]:

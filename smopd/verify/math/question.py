@@ -1,4 +1,4 @@
-"""What a word problem asks for: the nouns or the unit of its question, and the numbers it states itself."""
+"""Find what a word problem asks for (the nouns or unit of its question) and the numbers it states."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_LONGEST = 4000  # characters at the end of a question in which it is looked for
+_LONGEST = 4000  # characters at the end of a problem that are searched for its question
 _TIME = words("second minute hour day week month year decade min hr")
 _LENGTH = words("inch foot feet yard mile meter metre kilometer kilometre km cm centimeter mm block")
 _WEIGHT = words("pound ounce gram kilogram kg ton lb lbs oz")
@@ -37,7 +37,7 @@ _PERCENT = re.compile(r"^\W*(?:\w+\W+){0,3}percent|\bas a percent", re.IGNORECAS
 _RATE = re.compile(r"(?i)how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b")
 _PLACE = re.compile(r"(?:what|which) (?:place|position|rank|floor|grade|day|date)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
-# Where the nouns after "how many" end, and what among them names nothing.
+# Words that end the nouns after "how many", and words to skip among those nouns.
 _END = words(
     "do does did will would can could is are was were has have had should must may might in on at for from "
     "per if when after before left remain remains each every there he she it they we you i to by with and or "
@@ -50,10 +50,10 @@ _EMPTY = words(
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for: the stems of its noun or units, "$" and "%" among them, and the kind of number."""
+    """What is asked for: stems of nouns or units ("$" and "%" included), and the kind of number."""
 
     units: frozenset[str] = frozenset()
-    stated: frozenset[Fraction] = frozenset()  # the values of the numbers that are given
+    stated: frozenset[Fraction] = frozenset()  # values of the numbers in the problem
     difference: bool = False  # how many more, how much older
     several: bool = False  # how many apples and oranges
     place: bool = False  # what place, which floor
@@ -71,7 +71,7 @@ def stem(word: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def asked(question: str) -> Asked:
-    """What a question asks for and states; nothing where it is no question."""
+    """Return what a problem asks for and states; without a question, only what it states."""
     question = question[-_LONGEST:]
     values = [*numbers.find(question), *numbers.find_words(question)]
     stated = frozenset(number.value for number in values if number.value is not None)
@@ -122,7 +122,7 @@ def _much(tokens: list[str], money: bool) -> frozenset[str]:
 
 
 def _nouns(tokens: list[str]) -> frozenset[str]:
-    """The plural that is counted: of "hash browns" and "rows of 5 stars" the browns and the rows."""
+    """Return the stem of the counted plural: "brown" for "hash browns", "row" for "rows of 5 stars"."""
     nouns = list[str]()
     for word in tokens[:8]:
         if word in _END or word.endswith(("ed", "n't")) or (word == "of" and nouns):

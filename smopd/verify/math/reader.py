@@ -1,11 +1,11 @@
-r"""Which of a reply's numbers is its answer, as a careful reader takes it.
+"""Find which of a reply's numbers a careful reader takes for its answer.
 
 A declared answer counts: a box, "#### 18", "the answer is 18", "Answer: 18", <answer>18</answer>; of several
-the last, unless the reply takes it back ("Wait, ..."). Where none is declared, the last sentence with a
-number counts. Which of several numbers of such a place is meant, the question decides (`choice`): by default
-the first of a declaration and the last of a sentence. A new question that the reply goes on to ask is not
-read, nor are the numbers of lists and steps. Numbers in words count where they are declared or conclude. A
-reply that ends by asking back ("I assume 18?") has no answer, unless it declared one before or boxed it.
+the last, unless the reply takes it back ("Wait, ..."). Without one, the last sentence with a number counts.
+If there are several numbers, the question decides (`choice`); by default the first of a declaration or the
+last of a sentence is taken. A new question that the reply goes on to ask is not read, nor are the numbers of
+lists and steps. Numbers in words count if they are declared or conclude. A reply that ends by asking back ("I
+assume 18?") has no answer, unless it declared one before or boxed it.
 """
 
 import re
@@ -18,9 +18,9 @@ from smopd.verify.math.choice import TIMES, Reading, choose, usable
 from smopd.verify.math.numbers import BOLD, boxes, plain
 from smopd.verify.math.question import Asked, asked
 
-_WINDOW = 600  # characters of one sentence
-_FARTHEST = 60  # characters between "the answer is" and its number
-_MOST_PLACES = 40  # declarations, or sentences from the end, that are looked at
+_WINDOW = 600  # characters of one sentence, at most
+_FARTHEST = 60  # characters between "the answer is" and its number, at most
+_MOST_PLACES = 40  # declarations, or sentences from the end, that are read
 
 
 def value(written: str) -> Fraction | None:
@@ -29,10 +29,10 @@ def value(written: str) -> Fraction | None:
 
 
 def read(question: str, text: str) -> Reading | None:
-    """The answer to a question in a reply; None where it holds no number, or ends by asking for it."""
+    """Return the answer of a reply to a question; None if it has no number or ends by asking back."""
     wanted = asked(question)
     cues = list(_CUE.finditer(text))
-    new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None  # that the reply goes on to ask
+    new = _NEXT_QUESTION.search(text, cues[0].end()) if cues else None  # one that the reply asks
     if new and (new["turn"] or "?" in text[new.end() : new.end() + 2 * _WINDOW]):
         text = text[: new.start()]
     declared = _read_declared(text, [cue for cue in cues if cue.end() <= len(text)], wanted)
@@ -93,7 +93,6 @@ def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
 
 
 def _read_after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] | None:
-    """The answer that follows a cue, and where it ends; None where none does."""
     skipped = _SKIPPED.match(text, cue.end())
     start = skipped.end() if skipped else cue.end()
     below = "\n" in text[cue.end() - 1 : start]  # the answer stands below its heading
@@ -101,7 +100,7 @@ def _read_after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, 
     if _REFUSED.search(cue["gap"] or "") or (heading and _MARKER.match(text, start)):
         return None
     end = _end(text, start)
-    bold = BOLD * (plain(text[cue.end() : start]).count(BOLD) % 2)  # what was skipped may begin it
+    bold = BOLD * (plain(text[cue.end() : start]).count(BOLD) % 2)  # bold may begin in what was skipped
     sentence = bold + plain(text[start:end])
     candidates = usable(sentence) or numbers.find_words(sentence)
     if not candidates or candidates[0].start > _FARTHEST or _REFUSED.search(sentence, 0, candidates[0].start):
@@ -140,7 +139,7 @@ def _asks_back(text: str) -> bool:
     last = _BOUNDARY.split(text.strip()[-_WINDOW:])[-1]
     if not _QUESTION_MARK.search(last) or _COURTESY.match(last):
         return False
-    digitless = not re.search(r"[0-9]", text)  # beside digits "one" is hardly a number
+    digitless = not re.search(r"[0-9]", text)  # next to digits, "one" is hardly a number
     return bool(numbers.find(plain(last)) or (digitless and numbers.find_words(plain(last))))
 
 
@@ -171,7 +170,7 @@ def _last_sentence(text: str, wanted: Asked) -> Reading | None:
 
 
 def _read_in_words(rest: str, wanted: Asked, digitless: bool) -> Reading | None:
-    """A conclusion in words, after the last digit; or any number where there are no digits at all."""
+    """Read a conclusion in words after the last digit, or any number if there are no digits at all."""
     for sentence in reversed(_BOUNDARY.split(rest[-2 * _WINDOW :])):
         if digitless or _CONCLUDES.match(sentence):
             plain_sentence = plain(sentence)

@@ -1,4 +1,4 @@
-"""Model-written Python, run where it can do no harm."""
+"""Run model-written Python in a sandbox."""
 
 from smopd.verify.sandbox.judge import WELL_KNOWN_FROM as WELL_KNOWN_FROM
 from smopd.verify.sandbox.pool import SandboxResult as SandboxResult

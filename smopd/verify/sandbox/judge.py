@@ -1,13 +1,12 @@
-"""Inside a sandbox, the trusted side: runs the tests, and asks the program's process for what they call.
+"""Inside a sandbox, the trusted side: run the tests, and ask the program's process for what they call.
 
-Everything that comes from there is taken for a lie until it is seen to be harmless: plain data of exact types
-(`smopd/verify/wire.py`), or a number that stands for an object there. Such an object is a `Remote`: it gives
-data when asked, but no comparison, and no operator that would show it the value a test expects, is left to
-it. The tests have builtins, modules and well-known names of their own; only other names that they neither
-import nor bind are looked up in the program. It leaves out tests that give the program functions or objects
-of their own, and changes that a program makes to its arguments.
-
-Only the standard library is imported: this text runs where smopd does not exist.
+Nothing that comes from that process is trusted. It may send only plain data of exact types
+(`smopd/verify/wire.py`) or a number that stands for an object there. Such an object is a `Remote`: it gives
+data when asked, but it takes part in no comparison, and in no operator, that would show it the value a test
+expects. The tests have their own builtins, modules and well-known names; only other names that they neither
+import nor bind are looked up in the program. Tests cannot pass functions or objects of their own to the
+program, and do not see changes that it makes to its arguments. Only the standard library and the modules that
+pool.py sends along are imported, since smopd is not installed here.
 """
 
 import ast
@@ -27,9 +26,9 @@ from typing import Any
 from smopd.verify.sandbox.program import ARGUMENTS, ARITHMETIC
 from smopd.verify.wire import Decoder, Encoder, listed, receive, send, text
 
-_AHEAD = 256  # the most items that are asked for at once where tests iterate over a generator
-_ARGUMENTS, _CHARACTERS = 8, 10_000  # the most of an exception
-# A test that uses one of these without importing it means the library's, not a program's own of that name.
+_AHEAD = 256  # items requested at once, at most, when tests iterate over a generator
+_ARGUMENTS, _CHARACTERS = 8, 10_000  # limits for the arguments of an exception
+# A test that uses one of these without importing it means the library's, not one defined by the program.
 _WELL_KNOWN = {
     "collections": "ChainMap Counter OrderedDict defaultdict deque namedtuple",
     "copy": "deepcopy",
@@ -46,14 +45,14 @@ _WELL_KNOWN = {
 WELL_KNOWN_FROM = {name: module for module, names in _WELL_KNOWN.items() for name in names.split()}
 
 
-class _Gone(BaseException): ...  # the program ended, or answered with what is no answer
+class _Gone(BaseException): ...  # the program ended, or sent something that is no answer
 
 
-class _Untestable(TypeError): ...  # the tests give the program what cannot cross
+class _Untestable(TypeError): ...  # the tests pass the program something that cannot be sent
 
 
 class Remote:
-    """Something of the program's that is no plain data. It equals only itself, whatever it says of itself."""
+    """An object in the program's process. It equals only itself, whatever its own methods say."""
 
     __slots__ = ("_ask", "_number", "_ready")
 
@@ -103,7 +102,7 @@ class Remote:
 
 
 def _items(source: Remote) -> Iterator[Any]:
-    """A remote iterator's items, asked for in growing portions, so that an endless one can be begun."""
+    """Yield a remote iterator's items, requested in growing batches, as it may be endless."""
     most = 1
     while source._pull(most):
         yield source._ready.popleft()
@@ -116,8 +115,8 @@ def _ask_there(operation: str, due: type | None) -> Callable[..., Any]:
 
 def _arithmetic(operation: str) -> Callable[[Remote, Any], Any]:
     def operate(one: Remote, other: Any) -> Any:
-        # Only between two objects of the program's, and only to give a third: an object that claims to be a
-        # number has no say in `candidate(2) - 4`.
+        # Only between two objects of the program, and only to make a third: an object that poses as a number
+        # must not decide `candidate(2) - 4`.
         if type(other) is not Remote:
             return NotImplemented
         if type(result := one._ask(operation, one, other)) is not Remote:
@@ -127,7 +126,7 @@ def _arithmetic(operation: str) -> Callable[[Remote, Any], Any]:
     return operate
 
 
-# What the program does with its object, and of which type the answer has to be.
+# Operations of the program on its object, and the type that the answer must have.
 _DUE: dict[str, type | None] = {"len": int, "bool": bool, "str": str, "repr": str}
 _DUE |= dict.fromkeys(("copy", "getitem", "setitem", "delitem", "setattr", "delattr"))
 for _name, _due in _DUE.items():
@@ -144,7 +143,7 @@ class Tests:
         self.decode = Decoder(handle=self.remote, exception=self.exception)
 
     def number(self, value: Any) -> dict[str, Any]:
-        """What the program's own objects are called there; nothing else but plain data may cross."""
+        """Return the handle of a remote object; nothing else but plain data may be sent."""
         if type(value) is Remote:
             return {"handle": value._number}
         raise _Untestable(f"the tests give the program a {type(value).__name__}, which cannot cross")
@@ -155,11 +154,7 @@ class Tests:
         return self.remotes.setdefault(number, Remote(self.ask, number))
 
     def exception(self, payload: Any) -> type[Exception]:
-        """A class of exceptions that the program defines, so that tests can name it after `except`.
-
-        It is an heir of the builtin one that the program names, never that one itself: `except Own` must not
-        catch the tests' own failures.
-        """
+        """Return a new class for an exception of the program, so that `except` catches no builtin one."""
         number, name, base = listed(payload, size=3)
         if type(number) is not int:
             raise ValueError("not the number of a class")
@@ -171,8 +166,8 @@ class Tests:
         return self.exceptions[number]
 
     def ask(self, operation: str, *args: Any, due: type | None = None, named: Any = None) -> Any:
-        """Have the program do something; an answer of another type than is due counts as none at all."""
-        number = os.urandom(8).hex()  # nobody can answer before being asked
+        """Have the program do something; an answer of another type than `due` counts as no answer."""
+        number = os.urandom(8).hex()  # unpredictable, so that no answer can be sent ahead
         request = self.encode([number, operation, list(args), named or {}])
         with self.lock:
             if self.gone:
@@ -187,8 +182,8 @@ class Tests:
                     raise ValueError("not the answer that was due")
                 error = None if good else self.error(value, arguments)
             except Exception as problem:
-                # For good, even where a test catches everything. Its text is not for us to print: it may hold
-                # an object that would have to be asked for it.
+                # Final, even if a test catches everything. Only the type is kept, since formatting the
+                # message could call the program.
                 self.gone = type(problem).__name__
                 raise _Gone(self.gone) from None
         if error:
@@ -196,16 +191,16 @@ class Tests:
         return value
 
     def error(self, kind: Any, arguments: Any) -> Exception:
-        """The exception that the program's raised, an ordinary one in any case."""
+        """Build the exception that the program raised; it is always an `Exception`."""
         for argument in listed(arguments):
             if type(argument) not in ARGUMENTS:
                 raise ValueError("not the argument of an exception")
         if len(arguments) > _ARGUMENTS or sum(map(len, map(str, arguments))) > _CHARACTERS:
             raise ValueError("too much of an exception")
         known = kind if kind in self.exceptions.values() else _builtin_exception(text(kind))
-        # Not an exit, say; and the end of an iteration must not end one of the tests', as in `all(map(...))`.
+        # A StopIteration would end an iteration of the tests, as in `all(map(...))`.
         if known is not None and not issubclass(known, (StopIteration, StopAsyncIteration)):
-            with contextlib.suppress(Exception):  # a class that wants other arguments
+            with contextlib.suppress(Exception):  # the class may want other arguments
                 return known(*arguments)
         return RuntimeError(": ".join(map(str, [known.__name__ if known else kind[:100], *arguments])))
 
@@ -215,7 +210,7 @@ class Tests:
             names = _free_names(symtable.symtable(source, "<tests>", "exec"))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return "error", f"the tests do not compile: {error}"
-        random.seed(source)  # the same numbers in every run, and none that a program can draw as well
+        random.seed(source)  # the same in every run, but not predictable by the program
         status, detail = "ok", ""
         try:
             exec(code, {"__name__": "tests", "__builtins__": builtins, **self.names(names, entry, source)})
@@ -228,7 +223,7 @@ class Tests:
         return status, detail
 
     def names(self, names: set[str], entry: str, source: str) -> dict[str, Any]:
-        """What free names stand for: our own modules and well-known names, the rest the program's."""
+        """Resolve free names: modules and well-known names here, all others in the program."""
         asked = {name for name in names - {"candidate", entry} if not name.startswith("__")}
         asked -= vars(builtins).keys()
         ours = {name for name in asked if name in sys.stdlib_module_names or name in WELL_KNOWN_FROM}
@@ -244,7 +239,7 @@ class Tests:
         line = f" in the test {source.splitlines()[lines[-1] - 1].strip()}" if lines and lines[-1] else ""
         try:
             message = str(error)[:200]
-        except BaseException:  # a number of too many digits, or an object of the program's
+        except BaseException:  # an int of too many digits, or an object of the program
             message = ""
         return f"{type(error).__name__}: {message}{line}"
 
@@ -255,7 +250,6 @@ def _builtin_exception(name: str) -> type[Exception] | None:
 
 
 def _free_names(table: symtable.SymbolTable) -> set[str]:
-    """The names that a text uses as globals and nowhere binds as such."""
     used, bound, tables = set[str](), set[str](), [table]
     while tables:
         scope = tables.pop()
@@ -271,5 +265,5 @@ def _import_for_tests(name: str, source: str) -> Any:
     module = importlib.import_module(WELL_KNOWN_FROM.get(name, name))
     calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     called = any(isinstance(function, ast.Name) and function.id == name for function in calls)
-    # In `datetime(2020, 1, 1)` it is not the module.
+    # In `datetime(2020, 1, 1)` the class is meant, not the module.
     return getattr(module, name, module) if called or name in WELL_KNOWN_FROM else module

@@ -1,10 +1,9 @@
-"""Runs model-written Python where it can do no harm, and judges it by tests whose outcome it cannot forge.
+"""Run model-written Python in a sandbox, and judge it by tests whose outcome it cannot forge.
 
-Here is our side: a pool of warm workers. A worker (`worker.py`) runs inside bubblewrap, or namespaces that it
-enters by itself, and gives every program its own process (`program.py`); tests run in another (`judge.py`),
-which alone holds the pipe of the verdict, and only plain data pass between the two (`smopd/verify/wire.py`).
-It leaves out packages, changes that a program makes to its arguments, functions that tests hand to a program,
-and systems other than Linux.
+This is the outside: a pool of warm workers. A worker (`worker.py`) runs inside bubblewrap, or in namespaces
+that it enters by itself, and gives every program its own process (`program.py`). Tests run in another one
+(`judge.py`), which alone holds the pipe for the verdict; only plain data pass between the two
+(`smopd/verify/wire.py`). There are no packages, and only Linux is supported.
 """
 
 import functools
@@ -21,8 +20,8 @@ from smopd.verify import workers
 from smopd.verify.sandbox.worker import SCRATCH_BYTES
 
 Level = Literal["bubblewrap", "namespaces", "none"]
-_GRACE = 10.0  # seconds beyond the time limit after which the worker itself is taken for lost
-# What a worker's Python runs: these texts as modules, where no package is installed.
+_GRACE = 10.0  # seconds past the time limit after which the worker counts as lost
+# Modules that a worker gets as source, since smopd is not installed where it runs.
 _TEXTS = ("wire", "sandbox.program", "sandbox.judge", "sandbox.worker")
 _INSIDE = """
 import sys, types
@@ -46,26 +45,25 @@ _permitted = False
 
 
 def permit_unsandboxed(yes: bool = True) -> None:
-    """Let programs run without isolation where none can be had: what --allow-unsandboxed says."""
+    """Allow programs to run without isolation if none works here (--allow-unsandboxed)."""
     global _permitted
     _permitted = yes
 
 
 def isolation() -> Level:
-    """The best isolation that works here; each was tried once by really running a program in it."""
     return available()[0]
 
 
 @functools.cache
 def available() -> tuple[Level, ...]:
-    """Every level that works here, the best first; the last is always "none"."""
+    """Return the levels that work here, best first, by running a program in each; the last is "none"."""
     levels: tuple[Level, ...] = ("bubblewrap", "namespaces")
     works = [level for level in levels if run("print(6 * 7)", timeout=5, level=level).output == "42\n"]
     return (*works, "none")
 
 
 def require(level: Level | None = None) -> None:
-    """A UserError where programs would run without isolation and nobody has permitted it."""
+    """Raise a UserError if programs would run without isolation and this is not permitted."""
     if (level or isolation()) == "none" and not _permitted:
         why = "model-written programs need a sandbox, and neither bubblewrap nor namespaces work here"
         flag = "pass --allow-unsandboxed to run them with resource limits only"
@@ -76,7 +74,7 @@ def run(
     program: str, *, timeout: float, memory_mb: int = 512, tests: str = "", entry: str = "", stdin: str = "",
     level: Level | None = None,
 ) -> SandboxResult:  # fmt: skip
-    """Run a program alone (judge its output) or with tests that see its names and `entry` as `candidate`."""
+    """Run a program alone, or with tests that see its names, and its function `entry` as `candidate`."""
     level = level or isolation()
     require(level)
     parts = [text.encode("utf-8", "surrogatepass") for text in (program, stdin, tests)]
@@ -84,10 +82,10 @@ def run(
     header["parts"] = [*map(len, parts)]
     why = ""
     with workers.places:
-        for _ in range(2):  # a second time in a fresh worker where the first one was found dead
+        for _ in range(2):  # retry once, in a fresh worker, if the first was lost
             try:
                 worker = workers.take(level, _start)
-            except OSError as error:  # no bwrap, say
+            except OSError as error:  # for example no bwrap
                 return SandboxResult("error", str(error), "")
             answer = worker.exchange(json.dumps(header).encode(), timeout + _GRACE, b"".join(parts))
             if answer is not None:
@@ -105,7 +103,7 @@ def _start(level: Level) -> workers.Process:
     command = [python, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", source, level, *paths]
     if level == "bubblewrap":
         command = [*_bubblewrap(paths), "--", *command]
-    return workers.Process(command, env={}, cwd="/")  # nothing of our environment goes in
+    return workers.Process(command, env={}, cwd="/")  # no environment variables go in
 
 
 def close() -> None:
@@ -114,7 +112,6 @@ def close() -> None:
 
 
 def _visible(python: str) -> list[str]:
-    """What of the file system a program may read: the interpreter, its library, the system's shared ones."""
     wanted = [f"{top}/{lib}" for top in ("", "/usr") for lib in ("lib", "lib32", "lib64")]
     wanted += ["/etc/ld.so.cache", "/nix/store", python]
     wanted += [f"{top}/{lib}" for top in (sys.base_prefix, sys.base_exec_prefix) for lib in ("lib", "lib64")]
@@ -133,11 +130,11 @@ def _bubblewrap(paths: list[str]) -> list[str]:
     if os.geteuid():
         command += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
     else:
-        # The worker stays root to give programs a user of their own, for whom a limit on processes counts.
+        # The worker stays root to run programs as another user, for whom the process limit holds.
         for capability in ("SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"):
             command += ["--cap-add", f"CAP_{capability}"]
     folders = {str(folder) for path in paths for folder in Path(path).parents}
-    for folder in sorted(folders - {"/"}):  # bubblewrap would close them to everybody but the worker
+    for folder in sorted(folders - {"/"}):  # by default only the worker could enter them
         command += ["--perms", "0755", "--dir", folder]
     for path in paths:
         bind = "--dev-bind" if path.startswith("/dev/") else "--ro-bind"

@@ -1,9 +1,8 @@
-"""Inside a sandbox, the side that nobody trusts: runs a program, then does with it what its tests ask for.
+"""Inside a sandbox, the untrusted side: run a program, then do with it what its tests ask for.
 
-A program can change everything in this process, this code too; nothing here may be needed for a verdict to
-be right (that is `judge.py`'s part), only for a right program to be understood.
-
-Only the standard library is imported: this text runs where smopd does not exist.
+A program can change everything in this process, this code too. So nothing here may prevent a wrong verdict
+(that is `judge.py`'s part); it only has to serve right programs. Only the standard library and the modules
+that pool.py sends along are imported, since smopd is not installed here.
 """
 
 import atexit
@@ -21,14 +20,14 @@ from typing import Any
 
 from smopd.verify.wire import Decoder, Encoder, receive, send
 
-CHANNEL = 3  # the file descriptor on which the tests ask
-ARGUMENTS = (str, int, float, bool, bytes, type(None))  # of an exception; others go as its text
+CHANNEL = 3  # file descriptor for requests of the tests
+ARGUMENTS = (str, int, float, bool, bytes, type(None))  # of an exception; others become text
 ARITHMETIC = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"]
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda function, /, *args, **named: function(*args, **named),
     "getattr": getattr, "setattr": setattr, "delattr": delattr, "iter": iter, "len": len, "bool": bool,
     "str": str, "repr": repr, "isinstance": isinstance, "copy": copy.copy, "deepcopy": copy.deepcopy,
-    "has identity": lambda value: type(value).__eq__ is object.__eq__,  # for its only sense of equality
+    "has identity": lambda value: type(value).__eq__ is object.__eq__,  # it equals only itself
     **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", *ARITHMETIC)},
 }  # fmt: skip
 
@@ -36,7 +35,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 class Program:
     def __init__(self, source: bytes, entry: str, tested: bool) -> None:
         self.entry, self.objects, self.numbers = entry, list[Any](), dict[int, int]()
-        self.late = dict[int, BaseException]()  # by iterator: what it raised after items that were sent
+        self.late = dict[int, BaseException]()  # by id of an iterator: its error after items already sent
         more: dict[str, Callable[..., Any]] = {"names": self.names, "pull": self.pull}
         self.operations = _OPERATIONS | more
         self.module = types.ModuleType("solution" if tested else "__main__")
@@ -71,12 +70,12 @@ class Program:
                 answer = encode([number, True, self.operations[operation](*args, **named)])
             except BaseException as error:
                 answer = encode([number, False, *self.raised(error)])
-            with contextlib.suppress(Exception):  # closed by the program
+            with contextlib.suppress(Exception):  # the program may have closed it
                 sys.stdout.flush()
             send(CHANNEL, answer)
 
     def names(self, names: list[str]) -> dict[str, Any]:
-        """The program's own of these names, and its function under test as `candidate`."""
+        """Return those of the names that the program defines, and its function under test as `candidate`."""
         mine = vars(self.module)
         values = {name: mine[name] for name in names if name in mine}
         if self.entry:
@@ -86,7 +85,7 @@ class Program:
                 function = mine[self.entry]
             elif "Solution" in mine:
                 function = getattr(mine["Solution"](), self.entry)
-            elif functions:  # of whatever name: a user who reveals a task bit by bit may never have said it
+            elif functions:  # of any name: the user's shards may never have said it
                 function = functions[-1]
             else:
                 raise NameError(f"the program defines no function {self.entry}")
@@ -94,7 +93,7 @@ class Program:
         return values
 
     def pull(self, iterator: Iterator[Any], most: int) -> list[Any]:
-        """Up to so many further items; none at the end. An error comes after the items before it."""
+        """Return up to `most` further items, none at the end; an error comes after the items before it."""
         if error := self.late.pop(id(iterator), None):
             raise error
         items = list[Any]()
@@ -110,7 +109,7 @@ class Program:
         return items
 
     def keep(self, value: Any) -> dict[str, Any]:
-        """What is no plain data stays here; the tests get a number for it."""
+        """Keep an object that is no plain data here, and return the handle for the tests."""
         number = self.numbers.setdefault(id(value), len(self.objects))
         if number == len(self.objects):
             self.objects.append(value)
@@ -121,14 +120,14 @@ class Program:
         return {"handle": number}
 
     def raised(self, error: BaseException) -> tuple[Any, list[Any]]:
-        """An exception's class, or the name of a builtin one, and its arguments."""
+        """Return an exception's class, or the name if it is builtin, and its arguments."""
         kind, args = type(error), list(error.args)
         known = next(base for base in kind.__mro__ if base.__module__ == "builtins")
         try:
             message = str(error)[:1000]
             plain = all(type(arg) in ARGUMENTS for arg in args)
             args = args if plain and str(known(*args)) == message else [message]
-        except Exception:  # in a method of the program's, or a class that wants other arguments
+        except Exception:  # in a method of the program, or the class wants other arguments
             args = []
         custom = issubclass(kind, Exception) and kind is not known
         return kind if custom else known.__name__, args

@@ -1,6 +1,6 @@
-"""Inside a sandbox: process 1 of its namespace forks a limited process per program and kills what is left.
+"""Inside a sandbox: process 1 of a namespace forks a limited process per program and kills what is left.
 
-Only the standard library is imported: this text runs where smopd does not exist.
+Only the standard library and the modules that pool.py sends along are imported: smopd is not installed here.
 """
 
 import contextlib
@@ -32,27 +32,26 @@ _MODULES = [
     "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re",
     "statistics", "string", "sys", "time", "types", "typing",
 ]  # fmt: skip
-KEPT_OUTPUT = 1 << 20  # bytes of what a program prints that are kept
-MOST_OUTPUT = 16 << 20  # bytes after which it is ended
+KEPT_OUTPUT = 1 << 20  # bytes of output that are kept
+MOST_OUTPUT = 16 << 20  # bytes of output after which the program is killed
 SCRATCH_BYTES = 64 << 20
 _NAMESPACES = 0x20000 | 0x4000000 | 0x8000000 | 0x40000000 | 0x20000000  # CLONE_NEWNS, UTS, IPC, NET, PID
 _NEWUSER = 0x10000000
-_RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8  # of mount
+_RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8  # flags of mount
 _REMOUNT, _BIND, _REC, _PRIVATE = 32, 4096, 16384, 1 << 18
-_DETACH = 2  # of umount2
-_PDEATHSIG, _DUMPABLE, _SECCOMP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 36, 38  # of prctl
-# By machine: its number, that of clone, and those of the calls that a program is refused: unshare, setns,
-# mount, umount2, pivot_root, ptrace, process_vm_readv, process_vm_writev, bpf, add_key, request_key, keyctl,
-# userfaultfd, perf_event_open, memfd_create, shmget, msgget, semget, mq_open, io_uring_setup, open_tree,
-# move_mount, fsopen, memfd_secret.
+_DETACH = 2  # a flag of umount2
+_PDEATHSIG, _DUMPABLE, _SECCOMP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 36, 38  # options of prctl
+# By machine: its number, that of clone, and those of the refused calls: unshare, setns, mount, umount2,
+# pivot_root, ptrace, process_vm_readv, process_vm_writev, bpf, add_key, request_key, keyctl, userfaultfd,
+# perf_event_open, memfd_create, shmget, msgget, semget, mq_open, io_uring_setup, open_tree, move_mount,
+# fsopen, memfd_secret.
 _CALLS = {
     "x86_64": (0xC000003E, 56, 272, 308, 165, 166, 155, 101, 310, 311, 321, 248, 249, 250, 323, 298, 319, 29,
                68, 64, 240, 425, 428, 429, 430, 447),
     "aarch64": (0xC00000B7, 220, 97, 268, 40, 39, 41, 117, 270, 271, 280, 217, 218, 219, 282, 241, 279, 194,
                 186, 190, 180, 425, 428, 429, 430, 447),
 }  # fmt: skip
-# Signals to others, refused where no process namespace keeps them in: kill, tkill, tgkill, rt_sigqueueinfo,
-# pidfd_send_signal.
+# Calls refused if there is no process namespace: kill, tkill, tgkill, rt_sigqueueinfo, pidfd_send_signal.
 _SIGNALS = {"x86_64": (62, 200, 234, 129, 424), "aarch64": (129, 130, 131, 138, 424)}
 
 
@@ -69,12 +68,12 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
 
 
 def _enter_namespaces(paths: list[str]) -> None:
-    """Become process 1 of new namespaces that hold no network and, of the file system, only `paths`."""
+    """Become process 1 of new namespaces without network, where of the file system only `paths` exist."""
     uid, gid = os.geteuid(), os.getegid()
     try:
         if uid:
             raise PermissionError
-        _libc("unshare", _NAMESPACES)  # root without a user namespace: programs can have a user of their own
+        _libc("unshare", _NAMESPACES)  # as root, stay in this user namespace: programs can get another user
     except OSError:
         _libc("unshare", _NAMESPACES | _NEWUSER)
         for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {uid} 1"), ("gid_map", f"1000 {gid} 1")):
@@ -85,7 +84,7 @@ def _enter_namespaces(paths: list[str]) -> None:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
     _libc("prctl", _PDEATHSIG, signal.SIGKILL)
     _mount("none", "/", "none", _REC | _PRIVATE)
-    root = "/proc"  # a place that hides none of the paths when something is mounted over it
+    root = "/proc"  # a mount point that hides none of the paths
     _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
     for path in paths:
         new = root + path
@@ -99,7 +98,7 @@ def _enter_namespaces(paths: list[str]) -> None:
             os.close(os.open(new, os.O_CREAT, 0o644))
         _mount(path, new, "none", _BIND | _REC)
         if not path.startswith("/dev/"):
-            locked = os.statvfs(path).f_flag & (_NOSUID | _NODEV | _NOEXEC)  # not ours to lift
+            locked = os.statvfs(path).f_flag & (_NOSUID | _NODEV | _NOEXEC)  # locked flags must stay
             _mount("none", new, "none", _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV | locked)
     os.mkdir(root + "/tmp")
     _mount("tmpfs", root + "/tmp", "tmpfs", _NOSUID | _NODEV, f"size={SCRATCH_BYTES},nr_inodes=4k,mode=755")
@@ -111,14 +110,14 @@ def _enter_namespaces(paths: list[str]) -> None:
 
 
 def work(level: str, paths: list[str]) -> None:
-    """Run programs until standard input ends. Any failure ends the worker; our side starts another."""
+    """Run programs until standard input ends. Any failure ends the worker, and the parent starts another."""
     isolated = level != "none"
     if level == "namespaces":
         _enter_namespaces(paths)
-    # The second for a container's short range.
+    # The second is for containers with few user ids.
     users = (random.randrange(1 << 30, 1 << 31), random.randrange(40_000, 60_000))
     user = next((number for number in users if _may_be(number)), 0)
-    _libc("prctl", _DUMPABLE, 0)  # no program reads or traces the worker or the tests
+    _libc("prctl", _DUMPABLE, 0)  # programs cannot read or trace the worker or the tests
     _libc("prctl", _SUBREAPER, 1)
     for name in _MODULES:
         importlib.import_module(name)
@@ -131,7 +130,7 @@ def work(level: str, paths: list[str]) -> None:
         if user:
             os.chown("work", user, user)
         else:
-            # What else runs under this user counts against the limit too: at least the worker and the tests.
+            # Other processes of this user count against the limit too, at least the worker and the tests.
             job["processes"] += 2 if isolated else _tasks_of(os.getuid())
         answer = _run_job(job, user)
         for entry in list(os.scandir(".")):
@@ -166,8 +165,8 @@ def _run_job(job: dict[str, Any], user: int) -> dict[str, Any]:
 
     def start(body: Callable[[], None]) -> int:
         if child := os.fork():
-            # The next reader of standard input must wait until this one has its part. The worker itself never
-            # holds the texts, so that no later fork of it can look up tests in its memory.
+            # Wait until this reader of standard input has its part. The worker itself never holds the texts,
+            # so that no later fork of it can look up tests in its memory.
             if os.read(read, 1) != b".":
                 raise EOFError
             return child
@@ -226,7 +225,7 @@ def _run_job(job: dict[str, Any], user: int) -> dict[str, Any]:
 
 
 def _watch(out: int, err: int, awaited: int, deadline: float) -> tuple[bool, str, str]:
-    """Read what is printed until the awaited process ends (True), or time or patience does."""
+    """Read the output until the awaited process ends (True), or the time or output limit is reached."""
     kept, still_open, seen, ended = {out: bytearray(), err: bytearray()}, {out, err}, 0, False
     handle = os.pidfd_open(awaited)
     poll = select.poll()
@@ -239,11 +238,11 @@ def _watch(out: int, err: int, awaited: int, deadline: float) -> tuple[bool, str
             ended = handle in ready
             for fd in list(still_open if ended else still_open & ready):
                 with contextlib.suppress(BlockingIOError):
-                    # What an ended process left in a pipe is no more than a pipe holds: one read takes it.
+                    # An ended process leaves no more than a pipe holds, which one read takes.
                     piece = os.read(fd, 1 << 20)
                     kept[fd] += piece[: KEPT_OUTPUT - len(kept[fd])]
                     seen += len(piece)
-                    if not piece:  # closed by the program
+                    if not piece:  # the program closed it
                         poll.unregister(fd)
                         still_open.remove(fd)
     finally:
@@ -252,12 +251,12 @@ def _watch(out: int, err: int, awaited: int, deadline: float) -> tuple[bool, str
 
 
 def _kill_all(awaited: int, isolated: bool) -> int:
-    """Kill and reap every descendant, whatever session it moved to; the exit code of the awaited one."""
+    """Kill and reap every descendant, in any session; return the exit code of the awaited one."""
     code = 0
     while True:
-        # Process 1 of a namespace hits everything in it at once, and a killed process forks no more.
+        # In process 1 of a namespace, -1 kills everything in it at once, so none forks meanwhile.
         victims = [-1]
-        if not isolated:  # orphans become our children: round by round none is left
+        if not isolated:  # orphans become children of this process: repeat until none is left
             with open(f"/proc/self/task/{os.getpid()}/children") as file:
                 victims = [int(word) for word in file.read().split()]
         for victim in victims:
@@ -289,7 +288,7 @@ def _limit(job: dict[str, Any], user: int) -> None:
 
 
 def _forbid_calls(isolated: bool) -> None:
-    """Refuse system calls that reach around the limits: namespaces, mounts, tracing, unowned memory."""
+    """Refuse system calls that evade the limits: namespaces, mounts, tracing, unaccounted memory."""
     if os.uname().machine not in _CALLS or sys.byteorder != "little":
         return
     machine, clone, *refused = _CALLS[os.uname().machine]
@@ -297,7 +296,7 @@ def _forbid_calls(isolated: bool) -> None:
     code = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0), (0x35, 0, 1, 1 << 30), refuse]
     for number in (*refused, *(() if isolated else _SIGNALS[os.uname().machine])):
         code += [(0x15, 0, 1, number), refuse]
-    # 435 is clone3, whose flags no filter can see; libraries fall back on clone.
+    # 435 is clone3, whose flags a filter cannot see; libraries fall back on clone.
     code += [(0x15, 0, 1, 435), missing]
     code += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, _NEWUSER), refuse, allow]
     text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))

@@ -1,6 +1,3 @@
-"""SQL: queries of replies and references, run on databases from a folder or made up from the schema.
-
-`database` is the way in; it imports sqlglot, so callers import it where they judge.
-"""
+"""Judge SQL by running queries; `database` imports sqlglot, so import it only where needed."""
 
 from smopd.verify.sql.query import TIMEOUT as TIMEOUT

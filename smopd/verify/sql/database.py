@@ -1,8 +1,8 @@
-"""Is a query right? It is run beside the reference query, and must give the same result on every database.
+"""Decide whether a query is right: it must give the reference query's result on every database.
 
-The databases are a reference's (reference.py); where they are synthetic, a reply that agrees on all of them
-is also run on a few made for what its own query looks at. Columns may come in another order, the same on all
-databases. Left out: SQL that SQLite does not know, and equivalence proofs.
+The databases are those of the reference (reference.py). If they are synthetic, a reply that agrees on all of
+them also runs on a few built for what its own query looks at. Columns may come in another order, if it is the
+same on all databases. SQL that SQLite does not know is wrong, and equivalence is not proved.
 """
 
 import re
@@ -26,12 +26,12 @@ from smopd.verify.sql.synthetic import EMPTY, PROFILES, synthesise
 from smopd.verify.task import Answer
 from smopd.verify.verdict import Verdict
 
-_OWN = 8  # further databases for a reply's own query
-_LOW = 2  # a LIMIT that small databases show
+_OWN = 8  # further databases, built for the reply's query
+_LOW = 2  # a LIMIT that has an effect on small databases
 _LIMIT = re.compile(
     r"(?i)(\bLIMIT\s++(?:[0-9]++\s*+,\s*+)?)([0-9]{1,6})((?:\s++OFFSET\s++[0-9]++)?[\s;]*+)\Z"
 )
-_CHECKED, _CHECK_STEPS = 10, 2_000_000  # populated databases for a cheap check, and steps of SQLite's machine
+_CHECKED, _CHECK_STEPS = 10, 2_000_000  # populated databases, and steps of SQLite's VM, in a cheap check
 
 
 def verify_database(
@@ -43,10 +43,7 @@ def verify_database(
     texts: Sequence[str] = (),
     rule: str = "suite",
 ) -> Verdict:
-    """Run the query of a reply beside the reference, on databases made for its schema or on real ones.
-
-    `texts` are the user's words, in whose spelling a literal may be; rule "lic" is LiC's own (lic.py).
-    """
+    """Judge a reply's query by the reference; literals may be spelled as in `texts`, the user's messages."""
     deadline = time.monotonic() + timeout
     reference, schema = answer.get("reference_sql"), answer.get("schema_sql")
     if not isinstance(reference, str) or not isinstance(schema, str):
@@ -76,7 +73,7 @@ def verify_database(
 
 
 def _database_files(place: Path, name: str) -> tuple[Path, ...]:
-    """The .sqlite files meant by a path: itself, or those of the database `name` in Spider's folders."""
+    """Return `place` if it is a file, else the .sqlite files of database `name` in Spider's layout."""
     if place.is_file():
         return (place,)
     files = sorted([*(place / name).glob("*.sqlite")] or place.glob(f"{name}.sqlite")) if name else []
@@ -89,7 +86,7 @@ def _database_files(place: Path, name: str) -> tuple[Path, ...]:
 def _respell(suite: Suite, query: str, texts: Sequence[str]) -> str | None:
     tree, reference = parse_query(query), suite.reference.tree
     if all(expected.nothing for _, expected in suite.databases):
-        return None  # the reference's own spelling is not the database's: any other would do
+        return None  # the reference's literals match no row, so any others would pass
     return respelled(tree, reference, suite.schema, texts) if tree and reference else None
 
 
@@ -114,7 +111,7 @@ def difference(suite: Suite, query: str, deadline: float) -> str:
 
 
 def _with_low_limit(suite: Suite, query: str) -> str:
-    """LIMIT 10 cuts off on a large database what LIMIT 2 cuts off on a synthetic one: lower it to that."""
+    """Lower a LIMIT that the reference does not have, so that it cuts rows on small databases."""
     tree = suite.reference.tree
     if not suite.synthetic or tree is None or tree.args.get("limit"):
         return query
@@ -124,13 +121,13 @@ def _with_low_limit(suite: Suite, query: str) -> str:
 def _iterate_databases(
     suite: Suite, query: str, deadline: float
 ) -> Iterator[tuple[sqlite3.Connection, Expected]]:
-    """The reference's databases; then some for what the query looks at and the reference does not."""
+    """Yield the reference's databases, then some for what only the reply's query looks at."""
     yield from suite.databases
     tree = parse_query(query) if suite.synthetic else None
     if tree is None:
         return
     facts = query_facts(tree, suite.schema)
-    # Whether a text is stored in capitals is nobody's question.
+    # A constant that differs from the reference's in case alone needs no database.
     known = {(key, text.lower()) for key, _, text in suite.facts.constants}
     facts.constants = {c for c in facts.constants if (c[0], c[2].lower()) not in known}
     if (facts := facts | suite.facts) != suite.facts:
@@ -146,11 +143,11 @@ def _iterate_databases(
 
 # --- a cheap check of a reference
 def shows_something(answer: Answer) -> str | None:
-    """Why a reference cannot serve, None if it runs and its result differs from database to database."""
+    """Return why a reference is unusable; None if it runs and its results differ between databases."""
     query, schema = answer["reference_sql"], parse_schema(answer["schema_sql"])
     tree = parse_query(query.strip().rstrip(";"))
     facts = query_facts(tree, schema) if tree else QueryFacts(tables=set(schema))
-    empty = ""  # the full verifier, asked in case of doubt, takes ten times as long
+    empty = ""  # the result on empty tables
     for number in range(_CHECKED + 1):
         profile = PROFILES[number % len(PROFILES)] if number else EMPTY
         rows = synthesise(schema, facts, profile, rng("reference", query, number))
@@ -158,7 +155,7 @@ def shows_something(answer: Answer) -> str | None:
         try:
             with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
                 sql.create_tables(connection, tables, typed=False)
-                # Steps of SQLite's machine are a limit that is the same on every computer.
+                # Counted in steps, so that the limit is the same on every computer.
                 connection.set_progress_handler(lambda: True, _CHECK_STEPS)
                 result = repr(connection.execute(query).fetchmany(100_000))
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
@@ -167,5 +164,5 @@ def shows_something(answer: Answer) -> str | None:
             empty = result
         elif result != empty:
             return None
-    right = verify_database(answer, query, timeout=60.0).correct
+    right = verify_database(answer, query, timeout=60.0).correct  # ten times as slow
     return None if right else "the reference gives the same result on every database"

@@ -1,6 +1,6 @@
-"""What a query looks at, as far as it decides which data show what the query does.
+"""Extract from a query the facts that decide which data would show what it does.
 
-This reading of the syntax tree may miss things: it never decides a verdict, the databases made from it do.
+This reading of the syntax tree is approximate: it shapes synthetic databases and never decides a verdict.
 """
 
 from dataclasses import dataclass, field
@@ -10,31 +10,30 @@ from sqlglot import exp
 
 from smopd.verify.sql.schema import Key, Schema
 
-Constant = tuple[Key, str, str]  # column, operator (see _OPERATORS), the constant as text
+Constant = tuple[Key, str, str]  # column, operator (see _OPERATORS), constant as text
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<=", exp.Is: "=",
     exp.In: "=", exp.Like: "like", exp.ILike: "like", exp.Glob: "like",
 }  # fmt: skip
 _COMPARISONS = (*_OPERATORS, exp.Between)
-_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}  # 5 < age
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}  # for a constant on the left: 5 < age
 NEGATED = {"=": "!=", "!=": "=", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "like": "unlike"}
-_PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person where sets are compared
+_PERSONS = ("first_name", "last_name", "fname", "lname")  # stand for a person in INTERSECT and EXCEPT
 
 
 @dataclass
 class QueryFacts:
     tables: set[str] = field(default_factory=set)
     constants: set[Constant] = field(default_factory=set)
-    links: set[frozenset[Key]] = field(default_factory=set)  # columns that are compared with each other
-    numeric: set[Key] = field(default_factory=set)  # columns that are added up, whatever their type
-    # Columns that are sorted by, or of MAX and MIN, and whether the largest are meant.
-    extremes: set[tuple[Key, bool]] = field(default_factory=set)
-    once: set[Key] = field(default_factory=set)  # columns whose duplicates are dropped by a DISTINCT
-    nulls: set[Key] = field(default_factory=set)  # columns in which NULLs are meant to be seen
-    names: set[Key] = field(default_factory=set)  # columns that stand for the thing that they name
-    repeated: set[Key] = field(default_factory=set)  # columns that repeat, whatever the schema says
-    most: int = 0  # the largest threshold of a COUNT
+    links: set[frozenset[Key]] = field(default_factory=set)  # columns compared with each other
+    numeric: set[Key] = field(default_factory=set)  # columns used in arithmetic, whatever their type
+    extremes: set[tuple[Key, bool]] = field(default_factory=set)  # in ORDER BY, MAX, MIN; True: the largest
+    once: set[Key] = field(default_factory=set)  # columns whose duplicates a DISTINCT drops
+    nulls: set[Key] = field(default_factory=set)  # columns that should hold NULLs
+    names: set[Key] = field(default_factory=set)  # columns that identify a row by name (see _is_name)
+    repeated: set[Key] = field(default_factory=set)  # columns with repeated values, whatever the schema says
+    most: int = 0  # the largest number that a COUNT is compared with
     limit: int = 0  # the largest LIMIT or OFFSET
 
     def __or__(self, other: "QueryFacts") -> "QueryFacts":
@@ -66,7 +65,7 @@ def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
             within = node.expressions or (select.expressions if select else [])
             facts.once |= {k for e in within if isinstance(e, exp.Column) for k in resolve(e, schema)}
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Column):
-            # COUNT(x) counts what is not NULL: to be told from COUNT(*), unless the rows are grouped by x.
+            # NULLs tell COUNT(x) from COUNT(*), unless the rows are grouped by x.
             keys = resolve(node.this, schema) - _resolve_group_by(node.find_ancestor(exp.Select), schema)
             facts.nulls |= {(t, c) for t, c in keys if c not in schema[t].foreign.keys() | schema[t].required}
     facts.nulls -= {key for link in facts.links for key in link}
@@ -74,11 +73,11 @@ def query_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
 
 
 def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
-    """The facts of a reference: it alone says where NULLs are meant, and what stands for a thing."""
+    """Return `query_facts` plus the NULLs, names and repeated columns that only a reference implies."""
     facts = query_facts(tree, schema)
     for node in tree.walk():
         if isinstance(node, (exp.Is, exp.Coalesce)) and isinstance(node.this, exp.Column):
-            # An IS NULL, except where it asks whether a LEFT JOIN found a row.
+            # An IS NULL, except as a test whether a LEFT JOIN matched.
             select = node.this.find_ancestor(exp.Select)
             joins = [j for j in (select and select.args.get("joins")) or () if j.args.get("side")]
             outer = {join.this.name.lower() for join in joins if isinstance(join.this, exp.Table)}
@@ -100,12 +99,12 @@ def reference_facts(tree: exp.Expr, schema: Schema) -> QueryFacts:
         elif isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and not node.find(exp.Query):
             shown = {key for keys in _outputs(tree, schema) for key in keys}
             facts.names |= {k for k in resolve(node.this, schema) - shown if _is_name(k, schema, facts)}
-    # Where one thing is named, and only one row could point to it, there would be nothing to ask.
+    # Several rows must be able to refer to a named row, or the question would be trivial.
     facts.repeated |= {k for name in facts.names for k in _find_referrers(name, schema, facts)}
     return facts
 
 
-# --- what NULLs and duplicates mean
+# --- NULLs and duplicates
 def _resolve_group_by(select: exp.Select | None, schema: Schema) -> set[Key]:
     group = select.args.get("group") if select else None
     return resolve_all(group, schema) if group else set()
@@ -122,12 +121,12 @@ def _read_select(select: exp.Select, schema: Schema, facts: QueryFacts) -> None:
     if any(e.find(exp.AggFunc) for e in select.expressions) and (where := select.args.get("where")):
         for equal in where.find_all(exp.EQ):
             if isinstance(equal.this, exp.Column) and isinstance(equal.expression, exp.Literal):
-                alone |= resolve(equal.this, schema)  # nobody counts the rows of a key
+                alone |= resolve(equal.this, schema)  # nobody counts rows by a unique value
     facts.repeated |= {key for key in grouped | alone if joined(key, schema, facts)}
 
 
 def joined(key: Key, schema: Schema, facts: QueryFacts) -> bool:
-    """Does a column point to another table, by the schema or by how the query uses it?"""
+    """Whether a column refers to another table, by the schema or by a comparison in the query."""
     table, column = key
     targets = {k for link in facts.links if key in link for k in link if k[0] != table}
     keys = {(t, c) for t, c in targets if (c,) in schema[t].unique and c not in schema[t].foreign}
@@ -135,10 +134,7 @@ def joined(key: Key, schema: Schema, facts: QueryFacts) -> bool:
 
 
 def _is_name(key: Key, schema: Schema, facts: QueryFacts) -> bool:
-    """Does a column name the rows of a table to whose key another table points in the query?
-
-    As in shop.name or breeds.breed_name: whoever joins by the key and groups by the name means the thing.
-    """
+    """Whether a column names a row, as shop.name does, and the query joins another table by its key."""
     table, column = key
     stems = {table, table.removesuffix("s"), table.removesuffix("es"), table.removesuffix("ies") + "y"}
     names = {"name", "full_name", "fullname", *stems, *(s + end for s in stems for end in ("_name", "name"))}
@@ -146,7 +142,7 @@ def _is_name(key: Key, schema: Schema, facts: QueryFacts) -> bool:
 
 
 def _find_referrers(name: Key, schema: Schema, facts: QueryFacts) -> set[Key]:
-    """The columns of other tables that the query compares with the key of the table that a column names."""
+    """Return the columns of other tables that the query compares with the key of this column's table."""
     table, column = name
     keys = {(table, u[0]) for u in schema[table].unique if len(u) == 1 and u != (column,)}
     others = {k for link in facts.links if link & keys for k in link if k[0] != table}
@@ -181,10 +177,9 @@ def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
                 columns |= keys
                 continue
             elif leaf.this.args.get("quoted"):
-                text = leaf.name  # "x" is a text where no column has that name
+                text = leaf.name  # to SQLite, "x" is a text if no column has that name
             else:
                 continue
-            # A constant on the left turns the operator round.
             one = operator or _TURNED.get(operators[0] if operators else "=", "=")
             constants.append((NEGATED[one] if negated else one, text))
     facts.constants |= {(column, operator, text) for column in columns for operator, text in constants}
@@ -207,13 +202,13 @@ def _outputs(query: exp.Expr, schema: Schema) -> list[set[Key]]:
 
 
 def resolve_all(tree: exp.Expr, schema: Schema, beside: str | None = None) -> set[Key]:
-    """What all columns of an expression may mean, but for those of the table `beside`."""
+    """Resolve all columns of an expression except those qualified with the table `beside`."""
     columns = [c for c in tree.find_all(exp.Column) if c.table.lower() != beside]
     return {key for column in columns for key in resolve(column, schema)}
 
 
 def resolve(column: exp.Column, schema: Schema) -> set[Key]:
-    """The schema's columns a reference may mean: the nearest query around it that has one."""
+    """Return the schema's columns that a name may mean, in the innermost enclosing query that has any."""
     name, table = column.name.lower(), column.table.lower()
     scope = column.find_ancestor(exp.Select)
     while scope is not None:

@@ -1,11 +1,10 @@
 """LiC's own rule for SQL, for comparison with published figures: it forgives literals and DISTINCT.
 
-Each literal of the reply's query, numbers and the LIMIT included, may stand for any literal of the
-reference's; of the ways to do so the first hundred are tried, the query as it is first. DISTINCT is dropped
-from both queries. Rows are compared as a bag, in order where ORDER BY stands anywhere in the reference, under
-any order of columns, which may differ from database to database; two empty results are the same. LiC runs it
-on Spider's databases; where the user has none, ours serve, without those on which the reference's sort keys
-tie.
+Any literal of the reply, the LIMIT included, may be replaced by any of the reference's; the first hundred
+combinations are tried, the unchanged query first. DISTINCT is dropped from both queries. Rows are a multiset,
+ordered if the reference contains an ORDER BY anywhere; the column order may differ between databases; two
+empty results are equal. LiC uses Spider's databases; without them synthetic ones serve, except those on which
+the reference's sort keys tie.
 """
 
 import itertools
@@ -24,11 +23,11 @@ _TOKEN = re.compile(
     r"|--[^\n]*+|/\*.*?\*/|`[^`]*+`|\[[^\]]*+\]|\w++|\s++|."
 )
 _YEAR = re.compile(r"YEAR\s*\(\s*CURDATE\s*\(\s*\)\s*\)", re.IGNORECASE)
-_SPLIT = re.compile(r"([<>!]) =")  # as some models write
+_SPLIT = re.compile(r"([<>!]) =")  # some models write >= like this
 
 
 def lic_difference(suite: Suite, query: str, deadline: float) -> str:
-    """How a query differs from the reference by LiC's rule; empty where it does not."""
+    """Return how a query differs by LiC's rule; empty if it does not."""
     reference = _without_distinct(suite.reference.query)
     ordered = "order by" in reference.lower()
     expected: dict[int, tuple[int, list[Row]]] = {}
@@ -50,7 +49,7 @@ def lic_difference(suite: Suite, query: str, deadline: float) -> str:
 
 
 def _candidates(query: str, reference: str) -> Iterator[str]:
-    """The query, then the query with the reference's literals in place of its own, in every way."""
+    """Yield the query, then every variant with literals of the reference in place of its own."""
     tokens = list(_TOKEN.finditer(_without_distinct(query)))
     slots = [number for number, token in enumerate(tokens) if token["value"]]
     pieces = [token[0] for token in tokens]

@@ -1,10 +1,9 @@
-"""Literals in the user's spelling: who writes a query cannot know how a database spells what the user names.
+"""Accept literals in the user's spelling: a reply cannot know how the database spells what the user names.
 
-A text of the reply's query is read as the reference's where both are compared with the same column in the
-same way, the reply's stands in the user's words, and either the two differ in capitals, spaces, punctuation
-or a plural alone, or the user never says the reference's by itself (it stands only inside the reply's, "the
-Alton airport" for 'Alton'; or not at all, "united states" for 'USA', and then the two must look alike). Never
-numbers, and never a word that belongs elsewhere: a name of the schema, or the value of another column.
+A text of the reply counts as one of the reference's if both are compared with the same column in the same
+way, it occurs in the user's messages, and the reference's text differs only in case, spaces, punctuation or a
+plural, occurs only inside it ("the Alton airport" for 'Alton'), or does not occur but looks alike ("united
+states" for 'USA'). Numbers, schema names and values compared with another column are never replaced.
 """
 
 import re
@@ -22,16 +21,16 @@ _QUOTED = re.compile(r"""(?<!\w)['"`“‘]+\s*([^'"`“”‘’]+?)\s*['"`”�
 
 
 @dataclass
-class _Place:  # a text that a query compares with columns
+class _Place:  # a text literal that a query compares with columns
     columns: set[Key]
     operator: str
     text: str
-    node: exp.Expr  # the literal
-    case: Callable[[str], str]  # in which the column is compared
+    node: exp.Expr
+    case: Callable[[str], str]  # str.lower or str.upper if the comparison uses LOWER or UPPER
 
 
 def respelled(query: exp.Expr, reference: exp.Expr, schema: Schema, texts: Sequence[str]) -> str | None:
-    """The query with the reference's literals where it has the user's; None where nothing changes."""
+    """Replace the user's spellings in the query by the reference's literals; None if nothing changes."""
     query = query.copy()
     mine, theirs = _places(query, schema), _places(reference, schema)
     user_words = _Words(texts, schema)
@@ -91,7 +90,7 @@ class _Words:
             return True
         if _NUMBER.fullmatch(text.strip()) or _singular(literal) in self._names:
             return False
-        if self._count(stored):  # then only as a part of what the reply says
+        if self._count(stored):  # accepted only inside the reply's literal
             inside = f" {literal} ".count(f" {stored} ") * self._count(literal)
             return inside >= self._count(stored) and stored not in self._quoted
         return _looks_related(literal.replace(" ", ""), stored.replace(" ", ""))
@@ -101,7 +100,6 @@ class _Words:
 
 
 def _fold(text: str) -> str:
-    """Words in lower case with single spaces, without punctuation."""
     return " ".join(re.sub(r"[\W_]+", " ", text.casefold()).split())
 
 
@@ -110,7 +108,7 @@ def _singular(phrase: str) -> str:
 
 
 def _alike(text: str, meant: str) -> bool:
-    """Do two texts differ in capitals, spaces, punctuation or a plural alone?"""
+    """Whether two texts differ only in case, spaces, punctuation or a plural; numbers must be equal."""
     numbers = [t.strip().replace(",", "") for t in (text, meant) if _NUMBER.fullmatch(t.strip())]
     if numbers:
         return len(numbers) == 2 and float(numbers[0]) == float(numbers[1])
@@ -118,7 +116,7 @@ def _alike(text: str, meant: str) -> bool:
 
 
 def _looks_related(literal: str, stored: str) -> bool:
-    """Do two spellings of one thing look it: usa and united states, f and female, asia and asian?"""
+    """Whether two spellings look related: usa and united states, f and female, asia and asian."""
     short, long = sorted((literal, stored), key=len)
     letters = iter(long)
     abbreviates = short[:1] == long[:1] and all(letter in letters for letter in short)

@@ -1,4 +1,4 @@
-"""Running a query where it can only read and is stopped in time."""
+"""Run a query on a read-only database with a time limit."""
 
 import re
 import sqlite3
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 Row = tuple[Any, ...]
-Tables = Mapping[str, tuple[Mapping[str, str], Sequence[Row]]]  # by name: the kinds of the columns, the rows
-TIMEOUT = 5.0  # seconds for a reply, the making of its databases included
+Tables = Mapping[str, tuple[Mapping[str, str], Sequence[Row]]]  # name -> (column kinds, rows)
+TIMEOUT = 5.0  # seconds per reply, including the making of its databases
 MOST_CHARACTERS = 20_000  # of a query
-MOST_COPIES = 1000  # of common table expressions, each use being one
-# LENGTH is also of what one step of a function can take, as nothing stops it within a step.
+MOST_COPIES = 1000  # uses of common table expressions, once expanded
+# LENGTH also bounds the work of one function call, which the time limit cannot interrupt.
 _LIMITS = {"LENGTH": 10_000, "SQL_LENGTH": 2 * MOST_CHARACTERS, "EXPR_DEPTH": 200, "COMPOUND_SELECT": 30}
 _LIMITS |= {"LIKE_PATTERN_LENGTH": 500, "ATTACHED": 0, "WORKER_THREADS": 0}
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-# Nothing stops the padding of the last two.
+# The time limit cannot interrupt the padding of printf and format.
 _REFUSED = {"load_extension", "randomblob", "zeroblob", "fts3_tokenizer", "printf", "format"}
 _AFFINITY = {"int": "INTEGER", "real": "REAL", "text": "TEXT", "date": "TEXT"}
 BAD_QUERY = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
-TOKEN = re.compile(  # what does not close goes on to the end: that keeps the search linear
+TOKEN = re.compile(  # an unclosed token runs to the end, which keeps the search linear
     r"(?s)(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|`[^`\n]*+`"
     r"|(?P<blank>\n[ \t]*+\n)|[();]|\w+|[^\w();]"
 )
@@ -32,7 +32,7 @@ _COMMON = re.compile(
 
 
 def copies(query: str) -> int:
-    """How often common table expressions would be copied in: nested ones can double at each step."""
+    """Count the uses of common table expressions once expanded; nested ones can double at each step."""
     query = "".join(" " if token["comment"] else token[0] for token in TOKEN.finditer(query))
     opened = {match.end() - 1: match[1].strip('"`[]').lower() for match in _COMMON.finditer(query)}
     if not opened:
@@ -67,7 +67,6 @@ def create_tables(connection: sqlite3.Connection, tables: Tables, typed: bool = 
 
 
 def open_database(path: Path | None = None, tables: Tables | None = None) -> sqlite3.Connection:
-    """A database that can only be read: a file, or tables in memory."""
     uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1" if path else ":memory:"
     options: dict[str, Any] = {"check_same_thread": False, "isolation_level": None, "cached_statements": 8}
     connection = sqlite3.connect(uri, uri=path is not None, **options)
@@ -80,7 +79,7 @@ def open_database(path: Path | None = None, tables: Tables | None = None) -> sql
     connection.execute("PRAGMA temp_store = MEMORY")
     for limit, value in _LIMITS.items():
         connection.setlimit(getattr(sqlite3, f"SQLITE_LIMIT_{limit}"), value)
-    if sqlite3.sqlite_version_info < (3, 44):  # the first that has it
+    if sqlite3.sqlite_version_info < (3, 44):  # 3.44 has it built in
         connection.create_function("concat", -1, _concat, deterministic=True)
     connection.set_authorizer(_guard)
     return connection
@@ -91,7 +90,7 @@ def _concat(*values: Any) -> str:
 
 
 def run_query(db: sqlite3.Connection, query: str, deadline: float, most: int) -> tuple[int, list[Row]]:
-    """The width and at most `most` + 1 rows of a result, numbers rounded to hide the order of adding."""
+    """Return the width and at most `most` + 1 rows; floats are rounded to hide the order of additions."""
     if time.monotonic() > deadline:
         raise TimeoutError
     db.set_progress_handler(lambda: time.monotonic() > deadline, 200)

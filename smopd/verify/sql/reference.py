@@ -1,13 +1,11 @@
-"""A reference query: what it allows as a result, and the databases on which a reply has to agree with it.
+"""The results that a reference query allows, and the databases on which a reply has to agree with it.
 
-Rows are a bag, in order where the reference orders; sort keys that tie may fall either way, and where a LIMIT
-cuts through a tie, all rows of the tie may be given: who asks for the largest doesn't say which of two. A
-result that says nothing (no row, or one row of NULLs) may also be said the other way, or as 0: MAX, ORDER BY
-... LIMIT 1 and COALESCE differ there alone.
+Rows are a multiset, ordered where the reference orders. Rows with equal sort keys may come in any order, and
+where a LIMIT cuts through such a tie, all tied rows may be given. If the result is empty or one row of NULLs,
+either form or a row of zeros is right, since MAX, ORDER BY ... LIMIT 1 and COALESCE differ only there.
 
-The databases are the user's .sqlite files, otherwise synthetic ones (synthetic.py): a fixed, seeded set per
-reference, kept in memory. One on which the reference's result hangs on the order of stored rows is left out,
-and few are kept on which the result is trivial.
+The databases are the user's .sqlite files, otherwise a seeded, cached set of synthetic ones. It has none on
+which the reference's result depends on the order of stored rows, and few on which the result is trivial.
 """
 
 import itertools
@@ -31,11 +29,11 @@ from smopd.verify.sql.query import Row, Tables, open_database, run_query
 from smopd.verify.sql.schema import Schema, parse_schema
 from smopd.verify.sql.synthetic import CHILDLESS, EMPTY, PROFILES, WIDE, synthesise
 
-_MOST_ROWS = 100_000  # of a reference's result
-_MOST_ORDERS = 5040  # orders of columns that are tried
+_MOST_ROWS = 100_000  # in a reference's result
+_MOST_ORDERS = 5040  # column orders that are tried
 _UNREADABLE = (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError, IndexError)
-_KEPT, _TRIED = 24, 72  # databases per reference, and tries to get them
-_TRIVIAL = 4  # of them at most
+_KEPT, _TRIED = 24, 72  # databases per reference, and attempts to get them
+_TRIVIAL = 4  # databases with a trivial result, at most
 _CACHED = 32  # references whose databases stay in memory, about 1 MB each
 
 
@@ -44,7 +42,7 @@ class UnusableError(Exception): ...
 
 @dataclass
 class Expected:
-    """A result as runs: the next `n` rows come from the rows of a run, each as often as it is there."""
+    """A result as runs (n, rows): its next n rows come from this multiset of rows."""
 
     width: int
     count: int
@@ -53,12 +51,12 @@ class Expected:
 
     @property
     def nothing(self) -> bool:
-        """Whether the result says nothing: no row, or one row of NULLs."""
+        """Whether there is no row, or one row of NULLs."""
         return not self.count or (self.count == 1 and all(v is None for row in self.runs[0][1] for v in row))
 
     @property
     def trivial(self) -> bool:
-        """Whether little is learnt from the result: nothing, or one row of zeros."""
+        """Whether there is no row, or one row of NULLs or zeros."""
         return self.nothing or (self.count == 1 and not any(v for row in self.runs[0][1] for v in row))
 
     def allows(self, rows: Sequence[Row], order: Sequence[int] | None = None) -> bool:
@@ -76,7 +74,7 @@ class Expected:
         return True
 
     def orders(self, rows: Sequence[Row]) -> Iterator[tuple[int, ...]]:
-        """Orders of the columns that could make a result the expected one: each has the right values."""
+        """Yield the column orders under which every column holds only expected values."""
         values: Counter[Row] = sum((run for _, run in self.runs), Counter())
         columns = range(self.width)
         wanted = [Counter(row[i] for row in values.elements()) for i in columns]
@@ -95,7 +93,7 @@ class Expected:
 
 
 class Reference:
-    """A reference, and for its ties a variant without LIMIT and with its sort keys as further columns."""
+    """A reference query; `keyed` is a variant without LIMIT and with its sort keys as columns, for ties."""
 
     def __init__(self, query: str) -> None:
         self.query = query.strip().rstrip(";")
@@ -137,7 +135,7 @@ class Reference:
         self.keyed = keyed.sql(dialect="sqlite")
 
     def expect(self, connection: sqlite3.Connection, deadline: float) -> tuple[Expected, list[Row]]:
-        """What a right query may give on a database, and what the reference gave."""
+        """Return what a right query may give on a database, and the reference's own rows."""
         width, rows = run_query(connection, self.query, deadline, _MOST_ROWS)
         if len(rows) > _MOST_ROWS:
             raise UnusableError(f"more than {_MOST_ROWS} rows")
@@ -150,7 +148,7 @@ class Reference:
         return Expected(width, len(rows), runs), rows
 
     def _with_ties(self, db: sqlite3.Connection, deadline: float, width: int, count: int) -> Expected:
-        """The result as runs of equal sort keys; LIMIT and OFFSET may cut the first and the last."""
+        """Return the result as runs of equal sort keys; OFFSET and LIMIT may cut the first and last run."""
         _, rows = run_query(db, self.keyed or "", deadline, _MOST_ROWS)
         runs, at, rest = list[tuple[int, Counter[Row]]](), 0, 0
         for _, group in itertools.groupby(rows, key=lambda row: [row[k] for k in self.keys]):
@@ -166,7 +164,7 @@ class Reference:
 
 
 def parse_query(query: str) -> exp.Query | None:
-    """The query as sqlglot reads it, or None; long and deep ones are not worth its recursion."""
+    """Parse a query with sqlglot; None if that fails, or if the query is long or deeply nested."""
     deep = max(itertools.accumulate((c == "(") - (c == ")") for c in query), default=0) > 30
     with suppress(*_UNREADABLE):
         tree = None if deep or len(query) > 5000 else sqlglot.parse_one(query, read="sqlite")
@@ -174,7 +172,7 @@ def parse_query(query: str) -> exp.Query | None:
     return None
 
 
-# --- its databases
+# --- the databases of a reference
 @dataclass
 class Suite:
     schema: Schema
@@ -204,7 +202,7 @@ def _build(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Su
     schema, reference = parse_schema(ddl), Reference(query)
     facts = reference_facts(reference.tree, schema) if reference.tree else QueryFacts(tables=set(schema))
     suite = Suite(schema, facts, reference, [], synthetic=not files)
-    # Some published schemas declare half of a key of two columns; the reference knows better.
+    # Some published schemas declare one column of a two-column key as a key.
     for name, column in facts.repeated:
         schema[name].unique = [u for u in schema[name].unique if u != (column,)]
     try:
@@ -219,7 +217,7 @@ def _build(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Su
         facts.names.clear()
         if _fill(suite, deadline):
             return suite
-        # A reference that always hangs on the order of rows: better judged on stored order than not at all.
+        # The result always depends on the order of rows: better to judge by stored order than not at all.
         reference.shaky = False
         if _fill(suite, deadline):
             return suite
@@ -229,7 +227,7 @@ def _build(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Su
 
 
 def _fill(suite: Suite, deadline: float) -> bool:
-    """Give a reference its databases; whether its results on them differ."""
+    """Build the databases of a reference; return whether its results on them differ."""
     suite.databases, results, trivial = [], set[str](), 0
     for connection, expected, rows in made_databases(suite, suite.facts, "reference", _TRIED, deadline):
         if expected.trivial and (trivial := trivial + 1) > _TRIVIAL:
@@ -245,11 +243,11 @@ def _fill(suite: Suite, deadline: float) -> bool:
 def made_databases(
     suite: Suite, facts: QueryFacts, purpose: str, most: int, deadline: float
 ) -> Iterator[tuple[sqlite3.Connection, Expected, list[Row]]]:
-    """Seeded databases on which the reference's result does not depend on the order of stored rows."""
+    """Yield seeded databases on which the reference's result does not depend on the order of rows."""
     for number in range(most):
         draw = rng("database", purpose, suite.reference.query, number)
         profile = {1: EMPTY, 2: CHILDLESS, 3: WIDE}.get(number) or PROFILES[number % len(PROFILES)]
-        if facts.nulls != suite.facts.nulls:  # a column whose values the reference does not count
+        if facts.nulls != suite.facts.nulls:  # the reply counts a column that the reference does not
             profile = replace(profile, nulls=0.4)
         rows_by_table = synthesise(suite.schema, facts, profile, draw)
         tables: Tables = {name: (suite.schema[name].columns, rows) for name, rows in rows_by_table.items()}

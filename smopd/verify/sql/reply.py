@@ -1,8 +1,8 @@
-"""Finding the SQL of a reply: the last query of the last fenced block that has one, otherwise of the text.
+"""Find the SQL of a reply: the last query in its fenced blocks, otherwise in its text.
 
-A query is what SQLite can read, so prose around it is cut off where it cannot. A later query that quotes a
-subquery of an earlier one explains it; one behind EXPLAIN, CREATE ... AS or INSERT is none. Queries in JSON,
-in a program's strings, in HTML and in LaTeX boxes are found. Other dialects are not translated.
+Prose around a query is cut off by trying what SQLite can parse. A later query that repeats a subquery of an
+earlier one only explains it; one after EXPLAIN, CREATE ... AS or INSERT does not count. Queries inside JSON,
+strings of a program, HTML and LaTeX boxes are found. Other SQL dialects are not translated.
 """
 
 import html
@@ -18,8 +18,8 @@ _MOST_STARTS, _MOST_CUTS = 20, 8
 _FENCE = re.compile(r"(```|~~~)[ \t]*+(?:sqlite3?\b|sql\b)?(.*?)(?:\1|\Z)", re.DOTALL | re.IGNORECASE)
 _WITH = r"WITH\s++(?:RECURSIVE\s++)?[\w\"`\[]++[^\n]{0,200}?\bAS\b"
 _START = re.compile(rf"(?<![\w.])(?:SELECT\b|{_WITH})", re.IGNORECASE)
-_INNER = ("(", "union", "all", "intersect", "except", "exists")  # before a query that is part of another
-_NO_QUERY = re.compile(  # before a query that is not asked for its rows
+_INNER = ("(", "union", "all", "intersect", "except", "exists")  # stand before a query within another
+_NO_QUERY = re.compile(  # stands before a query whose rows are not the answer
     r"(?i)\b(?:EXPLAIN(?:\s+QUERY\s+PLAN)?|INSERT\s+(?:OR\s+\w+\s+)?INTO\s+[\w\"`.\[\]]+(?:\s*\([^()]*\))?"
     r"|CREATE\s+(?:\w+\s+){0,5}[\w\"`.\[\]]+\s+AS)\s*\(?\s*\Z"
 )
@@ -33,7 +33,7 @@ _NO_SYNTAX = re.compile("syntax error|incomplete input|unrecognized token|too bi
 _FIELD = re.compile(r'(?i)"(?:\w*sql\w*|\w*query|\w*answer|statement)"\s*+:\s*+("(?:[^"\\]|\\.)*+")')
 _ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|#39);")
 _SPACES = str.maketrans("\u00a0\u2007\u202f", "   ", "\u200b\u2060\ufeff")
-_QUOTE = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?)+", re.MULTILINE)  # Markdown's
+_QUOTE = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?)+", re.MULTILINE)  # in Markdown
 
 
 def extract_sql(text: str) -> str | None:
@@ -59,7 +59,7 @@ def extract_sql(text: str) -> str | None:
 
 
 def _last(queries: list[str]) -> str | None:
-    """The last query that is no part of one before it, quoted to explain it."""
+    """Return the last query that does not repeat a subquery of an earlier one."""
     whole = [query for query in queries if re.search(r"\bFROM\b", query, re.IGNORECASE)]
     queries = whole or queries
     plain = ["".join(query.lower().split()) for query in queries]
@@ -74,7 +74,7 @@ def _queries(text: str, fenced: bool) -> list[str]:
     if fields := [field for match in _FIELD.finditer(text) if _START.search(field := _decode(match[1]))]:
         return [query for field in fields for query in _queries(field, fenced=True)]
     seen = text
-    if fenced:  # comments of SQL hold no query; a dash in prose is no comment
+    if fenced:  # SQL comments hold no query; in prose a dash is no comment
         seen = "".join(" " * len(t[0]) if t["comment"] else t[0] for t in TOKEN.finditer(text))
     every = [match.start() for match in _START.finditer(seen)]
     outer = [at for at in every if not text[max(0, at - 30) : at].rstrip().lower().endswith(_INNER)]
@@ -100,7 +100,7 @@ def _decode(field: str) -> str:
 
 
 def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
-    """Where a query that starts here may end, the likeliest first."""
+    """Yield where a query that starts here may end, the likeliest place first."""
     if (close := _find_closing(text, start)) > 0:
         yield close
     end, blanks = _statement_end(text, start)
@@ -113,7 +113,7 @@ def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
 
 
 def _find_closing(text: str, start: int) -> int:
-    """Where the quotes, braces or tags close in which a query starts; 0 where it starts in none."""
+    """Return where the quotes, braces or tags around a query close, or 0 if there are none."""
     before = text[max(0, start - 80) : start].rstrip()
     for mark in ('"""', "'''", '"', "'", "`", "{", ">"):
         if before.endswith(mark):
@@ -122,7 +122,7 @@ def _find_closing(text: str, start: int) -> int:
 
 
 def _statement_end(text: str, start: int) -> tuple[int, list[int]]:
-    """The end of a statement, and the blank lines before it that may end it as well."""
+    """Return the end of a statement, and the blank lines before it that may end it as well."""
     depth, blanks, upper = 0, list[int](), text[start] in "SW"
     for token in TOKEN.finditer(text, start):
         depth += {"(": 1, ")": -1}.get(token[0], 0)

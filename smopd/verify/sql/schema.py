@@ -1,4 +1,4 @@
-"""A lenient reader of CREATE TABLE: some that is published is not valid. It leaves out CHECK and DEFAULT."""
+"""Read CREATE TABLE leniently, as some published statements are invalid; ignore CHECK and DEFAULT."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _REFERENCES = re.compile(rf"references\s+{_NAME}\s*(?:\(\s*{_NAME}\s*\))?")
 
 @dataclass
 class SchemaTable:
-    """One table: the kind of each column (int, real, text, date), and its keys; names in lower case."""
+    """One table: the kind of each column (int, real, text, date) and the keys; names in lower case."""
 
     columns: dict[str, str] = field(default_factory=dict)
     unique: list[tuple[str, ...]] = field(default_factory=list)
@@ -32,7 +32,6 @@ Schema = dict[str, SchemaTable]
 
 
 def parse_schema(ddl: str) -> Schema:
-    """Read CREATE TABLE statements, also with unquoted odd names and a primary key declared twice."""
     schema: Schema = {}
     ddl = re.sub(r"--[^\n]*", "", ddl).lower()
     for create in _CREATE.finditer(ddl):
@@ -43,14 +42,14 @@ def parse_schema(ddl: str) -> Schema:
             table.unique.append(tuple(dict.fromkeys(primary)))
             table.required |= set(primary)
         table.unique = [u for u in dict.fromkeys(table.unique) if table.columns.keys() >= set(u)]
-        # SQLite's own tables can't be created, nor does a query mean them.
+        # SQLite's internal tables cannot be created.
         if table.columns and not _bare(create[1]).startswith("sqlite_"):
             schema[_bare(create[1])] = table
     for table in schema.values():
         targets = {c: _parent_key(schema, *key) for c, key in table.foreign.items() if c in table.columns}
         table.foreign = {column: target for column, target in targets.items() if target}
         if table.columns.keys() == table.foreign.keys():
-            # A table of nothing but links: a row without one would link nothing, and half of it is no key.
+            # In a pure link table every foreign key is required, and no single one is a key.
             table.required |= table.foreign.keys()
             table.unique = [u for u in table.unique if len(u) > 1 or len(table.columns) == 1]
     return schema
@@ -61,7 +60,7 @@ def _bare(name: str) -> str:
 
 
 def _items(ddl: str, at: int) -> Iterator[str]:
-    """What stands between the commas of the bracket that opened just before `at`."""
+    """Yield the comma-separated items of the bracket that opened just before `at`."""
     depth, item = 1, ""
     for piece in _PIECE.finditer(ddl, at):
         depth += {"(": 1, ")": -1}.get(piece[0], 0)

@@ -1,10 +1,10 @@
-"""Small databases for a schema that tell a wrong query from a right one, for lack of the real ones.
+"""Small synthetic databases that tell a wrong query from a right one when the real ones are missing.
 
-A share of the rows satisfies what the query asks for, together with the rows they are joined to, so that its
-result is seldom trivial; the rest are near misses, ties, duplicates, parents without children, groups as
-large as the thresholds. Keys hold. A NULL stands only where the schema allows it and the query is meant to
-see it (QueryFacts.nulls). Columns that are compared with each other draw from one pool: constants of the
-query, values near them, and others. It leaves out CHECK constraints and defaults.
+A share of the rows satisfies the query, together with the rows they are joined to, so that its result is
+seldom trivial; the rest are near misses, ties, duplicates, parents without children, and groups as large as
+the thresholds. Keys hold. NULLs occur only where the schema allows them and the query should see them
+(QueryFacts.nulls). Columns that are compared with each other draw from one pool: constants of the query,
+values near them, and others. CHECK constraints and defaults are ignored.
 """
 
 import operator as op
@@ -29,13 +29,13 @@ _WORDS += ["larch", "Maple", "oak"]
 
 @dataclass(frozen=True)
 class Profile:
-    rows: int  # per table that the query names; 0 leaves them all empty
-    variety: int  # distinct values per column beside the planted ones
-    planted: float  # how often a value is a constant of the query or a near miss
-    nulls: float  # where they are meant to be seen
+    rows: int  # per table that the query names; 0 leaves all tables empty
+    variety: int  # distinct values per column besides the planted ones
+    planted: float  # probability that a value is a constant of the query or a near miss
+    nulls: float  # probability of a NULL in a column that should hold some
     fitting: float = 0.3  # the share of rows that satisfy all comparisons with constants
     childless: bool = False  # tables with foreign keys stay empty
-    wide: bool = False  # many different rows and groups, for a LIMIT to cut
+    wide: bool = False  # many distinct rows and groups, for a LIMIT to cut
 
 
 PROFILES = (
@@ -63,8 +63,7 @@ class Pools:
                 self._kinds[group] = max(kind, self._kinds.get(group, kind), key=ranks.index)
         self._planted, self._fits, self._filler = (dict[Key, list[Value]]() for _ in range(3))
         self._plant()
-        # In half of the databases the rows that fit are first or last where the query sorts, and in half a
-        # column whose duplicates the query drops has many.
+        # In half of the databases fitting rows sort first or last; in half DISTINCT columns hold duplicates.
         self._few = {key for key in sorted(facts.once) if draw.random() < 0.5 and not profile.wide}
         self._extreme = {key: largest for key, largest in sorted(facts.extremes) if draw.random() < 0.5}
 
@@ -83,11 +82,11 @@ class Pools:
             self._fits[group] = every or some or near
 
     def one(self, values: Sequence[T]) -> T:
-        """One of some values; random.choice takes thrice the time."""
+        """Draw one of some values; random.choice takes three times as long."""
         return values[int(len(values) * self.draw.random())]
 
     def pick(self, key: Key, fitting: bool = False) -> Value:
-        """A value for a column, as the query asks for it where it should fit."""
+        """Draw a value for a column; if it is to fit, mostly one that satisfies the query."""
         group = self._group[key]
         planted = self._planted.get(group)
         if planted and fitting and self.draw.random() < 0.95:
@@ -96,7 +95,7 @@ class Pools:
         if planted and self.draw.random() < self.profile.planted:
             return self.one(planted)
         if group not in self._filler:
-            # Ties in one column where another has few.
+            # Some columns have many ties, others few.
             size = min(self.profile.rows, int(self.profile.variety * self.one((0.5, 1, 1, 4))))
             self._filler[group] = [self._fill(group, i) for i in range(max(2, size))]
         if fitting and key in self._extreme:
@@ -120,12 +119,12 @@ class Pools:
         self.draw.shuffle(others)
         values = list(dict.fromkeys([*planted[: (count + 1) // 2], *others]))[:count]
         self.draw.shuffle(values)
-        # For columns that are joined to it without a foreign key.
+        # Columns joined to it without a foreign key draw from these.
         self._filler.setdefault(group, []).extend(values)
         return values
 
     def _pick_beyond(self, group: Key, largest: bool) -> Value:
-        """A value past the others, or as far as the farthest."""
+        """Draw a value equal to the column's extreme, or beyond it."""
         values = [v for v in self._filler[group] if v is not None]
         step = self.one((0, 1, 2, 3))
         numbers = [v for v in values if isinstance(v, (int, float))]
@@ -152,7 +151,7 @@ class Pools:
 
 
 def _group_columns(keys: Sequence[Key], links: Sequence[Sequence[Key]]) -> dict[Key, Key]:
-    """For every column one that stands for all it is linked with, directly or not."""
+    """Map every column to a representative of all columns that it is linked with, also indirectly."""
     group = {key: key for key in keys}
     for link in links:
         first, *others = dict.fromkeys(group[key] for key in link if key in group) or [None]
@@ -174,7 +173,7 @@ def _meets(value: Value, operator: str, text: str, patterns: Mapping[str, list[V
 
 
 def _vary(text: str, kind: str) -> list[Value]:
-    """A constant, and values that a slightly different comparison takes or leaves; never just its case."""
+    """Return a constant and near values that tell similar comparisons apart; none differs in case alone."""
     try:
         number = float(text)
         exact: int | float = int(number) if number.is_integer() else number
@@ -190,7 +189,7 @@ def _vary(text: str, kind: str) -> list[Value]:
 
 
 def _matches(pattern: str, draw: random.Random) -> list[Value]:
-    """Four texts that match a LIKE (or GLOB) pattern, then texts that do or nearly do."""
+    """Return four texts that match a LIKE or GLOB pattern, then texts that match or nearly match."""
     wild = {"%": ("", "oak ", " elm", "x"), "*": ("", "oak", "x"), "_": ("a", "Z"), "?": ("a", "Z")}
     texts = ["".join(draw.choice(wild.get(c, (c,))) for c in pattern) for _ in range(4)]
     core = re.sub(r"[%*]", "", pattern).replace("_", "a").replace("?", "a")
@@ -202,11 +201,10 @@ def _matches(pattern: str, draw: random.Random) -> list[Value]:
 def synthesise(
     schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random
 ) -> dict[str, list[tuple[Value, ...]]]:
-    """Rows for every table of the schema, in the order of its columns."""
     pools = Pools(schema, facts, profile, draw)
     central = set(facts.tables)
     while more := {p for n in central for p, _ in schema[n].foreign.values()} - central:
-        central |= more  # parents too: the children's keys come from them
+        central |= more  # parents too: their children's keys come from them
     done: dict[str, _Rows] = {}
     for name in _parents_first(schema):
         table = schema[name]
@@ -226,14 +224,14 @@ def _parents_first(schema: Schema) -> list[str]:
     while waiting:
         parents = {name: {parent for parent, _ in t.foreign.values()} - {name} for name, t in waiting.items()}
         free = [name for name in waiting if not parents[name] & waiting.keys()]
-        for name in free or [next(iter(waiting))]:  # where keys go round in a circle, start anywhere
+        for name in free or [next(iter(waiting))]:  # if foreign keys are circular, start anywhere
             order.append(name)
             del waiting[name]
     return order
 
 
 class _Rows:
-    """The rows of one table, and those among them that are to satisfy the query."""
+    """The rows of one table; those in `fitting` are meant to satisfy the query."""
 
     def __init__(
         self, name: str, table: SchemaTable, count: int, done: Mapping[str, "_Rows"], pools: Pools
@@ -242,10 +240,10 @@ class _Rows:
         self.name, self.table, self.pools, self.draw = name, table, pools, pools.draw
         names = [(c,) for t, c in sorted(pools.facts.names) if t == name]
         self.unique = [*table.unique, *(u for u in names if u not in table.unique)]
-        self.sources: dict[str, Sequence[Value]] = {}  # a foreign key's values
-        self.partners: dict[str, list[Value]] = {}  # values that join a row that fits with others that do
+        self.sources: dict[str, Sequence[Value]] = {}  # the values of each foreign key
+        self.partners: dict[str, list[Value]] = {}  # values that join fitting rows with each other
         for column, (parent, key) in table.foreign.items():
-            if parent in done:  # else keys go round in a circle: this one comes from the pool
+            if parent in done:  # else foreign keys are circular, and its values come from the pool
                 self._read_parent(column, done[parent], key, count)
             elif parent == name:
                 self.sources[column] = ()
@@ -263,8 +261,7 @@ class _Rows:
     def _read_parent(self, column: str, parent: "_Rows", key: str, count: int) -> None:
         values = [v for row in parent.rows if (v := row[key]) is not None]
         self.draw.shuffle(values)
-        # A key that the query asks for has many children; some parents have as many as a threshold asks for;
-        # the last stay without.
+        # Parents that the query asks for come first; few get children, so that some reach a COUNT threshold.
         values.sort(key=lambda v: not self.pools.fits((self.name, column), v))
         enough = (2 if self.pools.profile.wide else 3) * count // (self.pools.facts.most + 1)
         self.sources[column] = values[: max(1, min(len(values) * 2 // 3, enough))]
@@ -274,14 +271,14 @@ class _Rows:
         seen = set[tuple[Any, ...]]()
         for _ in range(count):
             fitting = self.draw.random() < self.pools.profile.fitting
-            # A row to repeat, so that two differ in their keys at most.
+            # Repeat some rows, so that two differ at most in their keys.
             before = self.fitting if fitting else self.rows
             old = self.pools.one(before) if before and self.draw.random() < 0.2 else None
-            # One that satisfies all conditions but one, for each of them to be missed.
+            # Let some rows miss one of the conditions.
             spoilt = self.pools.one(self.asked) if self.asked and self.draw.random() < 0.3 else ""
             row = {c: self._value(c, fitting and c != spoilt, old) for c in self.table.columns}
             if any(row[c] is None for c in self.sources if c in self.table.required):
-                continue  # a required parent that does not exist
+                continue  # a required parent is missing
             keys = {(u, tuple(row[c] for c in u)) for u in self.unique if all(row[c] is not None for c in u)}
             if not keys & seen:
                 seen |= keys
@@ -302,12 +299,12 @@ class _Rows:
         if column in self.sources:
             parent, target = self.table.foreign[column]
             choices = (parent == self.name and [r[target] for r in self.rows]) or self.sources[column]
-            # Squared, so that some have many children.
+            # Squared, so that some parents have many children.
             return choices[int(len(choices) * draw.random() ** 2)] if choices else None
         return self.pools.pick(key, fitting)
 
     def _fresh_value(self, column: str, fitting: bool, joined: list[Value] | None) -> Value:
-        """A value of a unique column that is still free; one that is asked for where the row should fit."""
+        """Take an unused value of a unique column; if the row is to fit, preferably one that does."""
         fresh, key = self.fresh[column], (self.name, column)
         for number, value in enumerate(fresh) if fitting else ():
             if value in joined if joined else self.pools.fits(key, value):

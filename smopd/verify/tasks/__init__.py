@@ -1,4 +1,4 @@
-"""The tasks an example can have: the built-in ones, in modules of this package, and the user's own."""
+"""The tasks that an example can have: built-in ones, in modules of this package, and the user's own."""
 
 import functools
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from importlib import import_module
 
 from smopd.verify.task import Answer, Task
 
-MODULES = ("math", "actions", "database", "code", "unscored", "everyday")  # each ends in its TASKS
+MODULES = ("math", "actions", "database", "code", "unscored", "everyday")  # each defines TASKS
 _registered: dict[str, Task] = {}  # the user's own
-_rules: dict[str, str] = {}  # in force, where it is not a task's default
+_rules: dict[str, str] = {}  # by task; any other uses its default
 
 
 @functools.cache
@@ -22,19 +22,17 @@ def find(name: str) -> Task | None:
 
 
 def use_rules(rules: Mapping[str, str]) -> None:
-    """Judge by these rules, by task; a task that is not named goes by its default."""
     _rules.clear()
     _rules.update(rules)
 
 
 def rule(name: str) -> str:
-    """The name of the rule by which replies to a task are judged; empty where there is no choice."""
+    """Return the rule by which replies to a task are judged; empty if the task has no choice."""
     task = find(name)
     return _rules.get(name) or (task.rules[0] if task and task.rules else "")
 
 
 def scored() -> tuple[str, ...]:
-    """The names of all tasks whose replies can be judged: the built-in ones, then the user's."""
     return tuple(name for name, task in (built_in() | _registered).items() if task.judge)
 
 
@@ -43,14 +41,12 @@ def not_scored(name: str) -> str:
 
 
 def fill(prompt: str, answer: Answer) -> str:
-    """A system prompt with every placeholder of a task filled in from an answer."""
     for task in built_in().values():
         prompt = task.placeholder.fill(prompt, answer) if task.placeholder else prompt
     return prompt
 
 
 def register(task: Task) -> None:
-    """Add a task of the user's; one registered before under its name is replaced."""
     if task.name in built_in():
         raise ValueError(f"{task.name!r} is a built-in task")
     _registered[task.name] = task

@@ -1,15 +1,13 @@
 """The task actions: the function calls of a reply are compared by BFCL's AST rule, in any order.
 
-What a reply calls is gathered by `smopd.verify.calls`; nothing is executed, no text raises, the time is
-bounded. A value then equals an allowed one as in BFCL: texts without case, spaces and ,./-_*^; an integer
-passes for a float as an argument but not within a list; a tuple passes for a list only where the schema says
-tuple; objects are compared key by key; a call has to name every argument. Other than in BFCL, calls are
-matched by any one-to-one matching there is (BFCL takes the first that fits), an object within an object lists
-its allowed values like the outer one, an argument counts as expected where the reference has it, though the
-schema may not, and [] does not stand for an array that may be left out.
-
-It leaves out names as values, which BFCL takes for texts: `city=Rome` is wrong, and so is `x=true`. Only in a
-quoted call, or where the reference itself gives a variable's name for a value that is no text, a name passes.
+`smopd.verify.calls` gathers the calls of a reply; nothing is executed, no text raises, and time is bounded.
+A value equals an allowed one as in BFCL: texts without case, spaces and ,./-_*^; an integer passes for a
+float as an argument but not within a list; a tuple passes for a list only if the schema says tuple; objects
+are compared key by key; every argument of a call must be named. Unlike BFCL, calls are matched by any
+one-to-one matching (BFCL takes the first that fits), an object within an object lists its allowed values like
+the outer one, an argument of the reference counts as expected even if the schema lacks it, and [] does not
+stand for an optional array. A name is no value, though BFCL takes it for a text (`city=Rome`, `x=true`);
+it passes only in a quoted call, or if the reference itself has a variable where no text is expected.
 
     system     Reply with a list of calls. Functions: [{"name": "get_weather", ...}]
     user       What is the weather like?
@@ -61,7 +59,7 @@ def verify_actions(answer: Answer, text: str) -> Verdict:
 
 
 def _find_unmatched(misses: Sequence[Sequence[str]]) -> int | None:
-    """A row left over when rows are matched one to one to columns ("" is an edge): augmenting paths."""
+    """Return a row left over by a maximum matching of rows to columns ("" is an edge), or None."""
     taken: dict[int, int] = {}
 
     def place(row: int, seen: set[int]) -> bool:
@@ -77,7 +75,7 @@ def _find_unmatched(misses: Sequence[Sequence[str]]) -> int | None:
 
 
 def _mismatch(call: Call, name: str, args: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Why a call is not the reference call `name(args)`; an empty text where it is."""
+    """Return why a call is not the reference call `name(args)`; empty if it is."""
     if call.name != name:
         return _ANOTHER
     if call.problem:
@@ -92,14 +90,14 @@ def _mismatch(call: Call, name: str, args: Mapping[str, Any], schema: Mapping[st
             if "" not in choices:
                 return f"argument {key!r} is missing"
         elif not _is_among(call.named[key], choices, (schema.get("properties") or {}).get(key) or {}):
-            value = call.named[key]  # left out of the text: it may be huge
+            value = call.named[key]  # not in the message, as it may be huge
             why = f"is {value.reason}" if isinstance(value, Unread) else "has another value"
             return f"argument {key!r} {why}"
     return ""
 
 
 def _is_among(value: Any, choices: Sequence[Any], schema: Mapping[str, Any]) -> bool:
-    """Is an argument one of the choices? "" among them says that it may be left out."""
+    """Whether an argument is one of the choices; "" among them means that it may be left out."""
     kind = schema.get("type")
     if isinstance(value, Untyped):
         value = load_object(value) if kind in _NO_TEXTS else str(value)
@@ -113,7 +111,7 @@ def _is_among(value: Any, choices: Sequence[Any], schema: Mapping[str, Any]) -> 
 def _same(value: Any, choice: Any, schema: Mapping[str, Any]) -> bool:
     kind = schema.get("type")
     if isinstance(choice, str) and isinstance(value, Unread) and kind in (*_NO_TEXTS, "any"):
-        value = value.name  # a text where the schema asks for something else stands for a variable
+        value = value.name  # a text in place of another type names a variable
     if isinstance(choice, str) and kind in _NO_TEXTS:
         return bool(value == choice)
     if isinstance(value, list) and isinstance(choice, list):
@@ -126,7 +124,7 @@ def _same(value: Any, choice: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _same_element(value: Any, choice: Any, kind: str | None) -> bool:
-    """The rule within a list, where no integer is taken for a float unless nothing is known of the type."""
+    """Compare within a list, where an integer passes for a float only if the type is unknown."""
     if isinstance(value, str) and isinstance(choice, str):
         return _bare(value) == _bare(choice)
     if isinstance(value, dict) and isinstance(choice, dict):
@@ -139,7 +137,7 @@ def _same_element(value: Any, choice: Any, kind: str | None) -> bool:
 
 
 def _same_object(value: Mapping[str, Any], choice: Mapping[str, Any]) -> bool:
-    """Every key again lists its allowed values."""
+    """Compare objects; each key of `choice` lists its allowed values."""
     allowed = {key: inner if isinstance(inner, list) else [inner] for key, inner in choice.items()}
     return value.keys() <= allowed.keys() and all(
         any(_same_member(value[key], inner) for inner in choices) if key in value else "" in choices
@@ -152,7 +150,7 @@ def _same_member(value: Any, choice: Any) -> bool:
         return value is choice
     if isinstance(value, str) and isinstance(choice, str):
         return _bare(value) == _bare(choice)
-    # BFCL has no rule for an object within an object, and takes it only as it is.
+    # BFCL has no rule for an object within an object, and requires it to be equal.
     deeper = isinstance(value, dict) and isinstance(choice, dict) and _same_object(value, choice)
     return deeper or bool(value == choice)
 
@@ -163,7 +161,7 @@ def _bare(text: str) -> str:
 
 # --- examples
 def render(calls: Any) -> str:
-    """A reply that a published answer allows: for every argument the first value it lists."""
+    """Write a reply that the answer allows, with the first value that it lists for every argument."""
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         return ""
     shown = []
@@ -174,7 +172,7 @@ def render(calls: Any) -> str:
 
 
 def _has_value(values: Any) -> bool:
-    """Is there a value other than "", which says that the argument may be left out?"""
+    """Whether there is a value besides "", which means that the argument may be left out."""
     return not isinstance(values, list) or any(value != "" for value in values)
 
 

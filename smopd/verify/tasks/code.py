@@ -1,10 +1,9 @@
 """The task code: the Python of a reply is run in the sandbox against the example's tests.
 
 An answer holds HumanEval's `test` with a `check(candidate)`, MBPP's `test_list` of asserts, or the
-`public_test_cases` of LiveCodeBench (functional or standard input). `smopd.verify.code` finds the code, the
-last block that defines the function, under whatever name where the right one is missing, since the shards may
-never tell it, and makes a program of it. It leaves out MBPP's `challenge_test_list`, and packages beyond the
-standard library.
+`public_test_cases` of LiveCodeBench (functional or standard input). `smopd.verify.code` finds the last block
+that defines the function and makes a program of it. If no function has the right name, another one counts,
+since the shards may never tell the name. MBPP's `challenge_test_list` and packages are not supported.
 
     user       Write a function for lists of numbers.
     user       It should return the largest difference of two of them.
@@ -35,7 +34,7 @@ from smopd.verify.verdict import Verdict
 
 TIMEOUT = 6.0  # seconds for all tests of an example together
 MEMORY_MB = 512
-_TOP_LEVEL_SHARE = 0.5  # of the time, for what a reply's code does before the tests call its function
+_TOP_LEVEL_SHARE = 0.5  # of the time limit, for the top-level statements of a reply
 SYSTEM = (
     "You write Python. The user may reveal the task over several messages. Reply with one complete function "
     "that does everything the user has asked for, imports included, in a ```python block."
@@ -49,15 +48,15 @@ def plain(value):
 
 @dataclass(frozen=True)
 class _Tests:
-    entry: str  # the function under test; none where a program reads standard input
-    around: str = ""  # what of the prompt stands around the function
+    entry: str  # the function under test; empty if a program reads standard input
+    around: str = ""  # the prompt's imports and helpers
     prompt: str = ""
     tests: str = ""
-    cases: Sequence[tuple[str, str]] = ()  # standard input and the output wanted
+    cases: Sequence[tuple[str, str]] = ()  # standard input and expected output
 
 
 def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdict:
-    """Run the code of a reply against all tests of an answer. Without a sandbox it raises a UserError."""
+    """Run the code of a reply against all tests of an answer; raise a UserError without a sandbox."""
     try:
         asked = _tests_of(answer)
     except (ValueError, TypeError, KeyError, SyntaxError) as error:
@@ -118,13 +117,13 @@ def _tests_of(answer: Answer) -> _Tests:
 
 
 def _extract_surroundings(prompt: str, entry: str) -> str:
-    """The imports and helpers of a prompt: everything but the unfinished function."""
+    """Return the imports and helpers of a prompt: everything but the unfinished function."""
     body = program.parse(prompt).body
     return "\n".join(ast.unparse(node) for node in body if getattr(node, "name", None) != entry)
 
 
 def _find_entry(test: str, setup: str) -> str:
-    """The function that an assert is about: the first name called that neither Python nor the setup gives."""
+    """Return the function under test: the first name called that neither Python nor the setup defines."""
     calls = [node.func for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call)]
     names = [call.id for call in calls if isinstance(call, ast.Name)]
     known_names = set(WELL_KNOWN_FROM).union(*map(program.bound_names, ast.parse(setup).body))
@@ -138,7 +137,7 @@ class _Text(pickle.Unpickler):
 
 
 def _cases(cases: Any) -> list[dict[str, Any]]:
-    """Test cases: a list, JSON, or as LiveCodeBench packs its private ones (pickled, compressed, base64)."""
+    """Read test cases: a list, JSON, or packed like LiveCodeBench's private ones (pickle, zlib, base64)."""
     if isinstance(cases, str) and cases.strip()[:1] not in ("[", ""):
         try:
             cases = _Text(io.BytesIO(zlib.decompress(base64.b64decode(cases, validate=True)))).load()
@@ -148,7 +147,7 @@ def _cases(cases: Any) -> list[dict[str, Any]]:
 
 
 def _functional(case: Mapping[str, Any]) -> str:
-    """One assert: an argument a line, and the result, all in JSON, which knows no tuples."""
+    """Write one assert; input has one JSON argument per line, and JSON knows no tuples."""
     inputs = [line for line in str(case["input"]).split("\n") if line.strip()]
     for text in (*inputs, case["output"]):
         json.loads(text)  # a broken case is an error of the reference, not of the reply

@@ -1,4 +1,4 @@
-"""The task database: a query in SQLite's SQL must give what a reference query gives (sql/database.py).
+"""The task database: a SQLite query must give what the reference query gives (sql/database.py).
 
 system     Reply with one SQLite query. Tables: CREATE TABLE singer (name TEXT, age INTEGER)
 user       How many singers are there?
@@ -28,7 +28,7 @@ _databases: Path | None = None
 
 
 def use_databases(folder: str | Path | None) -> None:
-    """Run queries on the .sqlite files of a folder (DB_ID/DB_ID.sqlite, as Spider's); None: on made ones."""
+    """Run queries on a folder's DB_ID/DB_ID.sqlite files, as in Spider, or (None) on synthetic databases."""
     global _databases
     place = Path(folder).expanduser() if folder else None
     if place and not place.exists():
@@ -45,8 +45,8 @@ def _judge(example: Judged, reply: str) -> workers.Job:
     place = _databases and str(_databases)
     rule = tasks.rule(example.task)
     call = {"answer": needed, "reply": reply, "database": place, "texts": texts, "rule": rule}
-    # The verifier keeps the time by itself, but for what it cannot stop, such as SQLite's preparing of a
-    # query. Queries with one reference go to one process, which builds their databases once.
+    # The verifier keeps its time limit, except in steps that it cannot interrupt, such as SQLite's prepare.
+    # Queries with one reference go to one process, which builds their databases once.
     return workers.Job(KIND, call, TIMEOUT + workers.GRACE, group=str(needed["reference_sql"]))
 
 

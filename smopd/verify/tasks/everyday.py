@@ -1,6 +1,5 @@
-"""Everyday tasks whose replies state where a conversation has got to: a shopping list, a booking that is a
-function call, the total of a bill, a schedule. The state read of a reply is compared with the expected one as
-a whole, in any order; nothing is executed, and the time is linear.
+"""Everyday tasks whose replies state the result so far: a shopping list, a booking (a function call), a bill,
+a schedule. This state must equal the expected one as a whole, in any order; nothing is executed.
 
     user       I am making a shopping list. I need 4 apples.
     assistant  4 apples
@@ -29,7 +28,6 @@ def _join(pairs: Iterable[tuple[str, Any]], form: str = "{0} {1}") -> str:
 
 
 def _compare(pairs: list[tuple[str, str]], wanted: Mapping[str, Any]) -> Verdict:
-    """Every pair that is wanted and no other, each once."""
     expected = Counter((str(key).lower(), str(value).lower()) for key, value in wanted.items())
     stated = Counter(pairs)
     shown = _join(pairs)[:200] or None
@@ -62,7 +60,7 @@ def _judge_booking(answer: Answer, reply: str) -> Verdict:
 
 
 def _judge_bill(answer: Answer, reply: str) -> Verdict:
-    """Compare the last number; where nothing was spent yet a reply without a number will do."""
+    """Compare the last number; if nothing was spent yet, a reply without a number is right."""
     numbers, wanted = _NUMBER.findall(reply), int(answer["total"])
     if not numbers:
         nothing = wanted == 0 and bool(reply.strip())
@@ -72,7 +70,7 @@ def _judge_bill(answer: Answer, reply: str) -> Verdict:
 
 
 def _judge_schedule(answer: Answer, reply: str) -> Verdict:
-    """Compare name by name; of an empty plan any one short remark may be made."""
+    """Compare name by name; for an empty plan, a single remark without digits is right."""
     parts = [part.strip(" .;-*") for part in re.split(r"[,;\n]", reply.lower()[:4000])]
     matches = [_PLANNED.fullmatch(part) for part in parts if part]
     if not answer["plan"] and len(matches) <= 1 and not any(char.isdigit() for char in reply):
@@ -81,7 +79,7 @@ def _judge_schedule(answer: Answer, reply: str) -> Verdict:
 
 
 def _bill(answer: Answer) -> str:
-    """The sum with its parts, where they are known: 12 + 9 - 3 = 18."""
+    """Write the sum with its parts, if they are known: 12 + 9 - 3 = 18."""
     parts = answer.get("parts") or [answer["total"]]
     shown = str(parts[0]) + "".join(f" {'-' if part < 0 else '+'} {abs(part)}" for part in parts[1:])
     return f"{shown} = {answer['total']}"
@@ -95,7 +93,7 @@ def _turn_answer(answer: Answer, turn: int) -> Answer | None:
 def _task(
     name: str, field: str, judge: Callable[[Answer, str], Verdict], render: Callable[[Answer], str]
 ) -> Task:
-    """A task whose answer is a state in `field`, with the state after every user turn in `turns`."""
+    """Make a task whose answer holds a state in `field`, and those after each user turn in `turns`."""
 
     def problem(answer: Answer) -> str | None:
         return None if judge(answer, render(answer)).correct else "the reference does not verify"

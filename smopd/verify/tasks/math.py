@@ -1,10 +1,10 @@
-r"""The task math: numbers by one of two rules, expressions by math-verify in a worker process.
+r"""The task math: numbers are judged by one of two rules, expressions by math-verify in a worker process.
 
 The rule "reader" takes the answer a careful reader would take (`smopd.verify.math`); "strict" takes what
-LiC takes: the number of the last box, otherwise the last number of the text. math-verify is asked only where
-one side is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box like \boxed{2\cdot 3}.
-Finding an answer takes time linear in the reply, and no reply text raises. It leaves out expressions in plain
-prose (outside a box, dollars and the like).
+LiC takes: the number of the last box, otherwise the last number of the text. math-verify is used only if one
+side is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box such as \boxed{2\cdot 3}.
+Finding an answer takes linear time and never raises. Expressions in plain prose (outside a box, dollars and
+the like) are not found.
 
     user       How many apples are left?
     assistant  I assume there were 10 and 3 were eaten: 7.
@@ -34,13 +34,13 @@ SYSTEM = (
     "You solve math problems. The user may reveal the problem over several messages. Work step by step from "
     "everything the user has said, and finish with a line of the form: The answer is <number>."
 )
-_MOST_CHARACTERS = 500  # of an expression: none that is somebody's answer is longer
-_TAIL = 2000  # characters at the end of a reply without a box in which an expression is looked for
+_MOST_CHARACTERS = 500  # of an expression; longer ones are no answer
+_TAIL = 2000  # characters at the end of a reply without a box that are searched for an expression
 
-# A comma belongs to a number only between three digits; a leading point only where no word or number ends.
+# A comma counts only before groups of three digits, a leading point only if no word or number precedes.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]++)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
-# A minus is a sign unless something that can be subtracted from stands right before it.
+# A minus is a sign unless it could subtract from what stands right before it.
 _NUMBER = re.compile(
     rf"(?P<sign>(?<![\w)\]}}%])[-\u2212])?[$€£¥]?(?P<top>{_UNSIGNED})(?:/(?P<bottom>{_UNSIGNED}))?"
 )
@@ -68,7 +68,6 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
 
 
 def _judge_last_number(reference: str, text: str) -> Verdict | workers.Job:
-    """The rule "strict": the number of the last box that holds one, else the last number of the reply."""
     expected = _answer_number(_plain(reference))
     if expected is None or (right := _value(expected)) is None:
         return Verdict(False, None, "error", "the reference answer holds no number")
@@ -81,7 +80,7 @@ def _judge_last_number(reference: str, text: str) -> Verdict | workers.Job:
 
 
 def _compare_box(box: str | None, right: Fraction, verdict: Verdict) -> Verdict | workers.Job:
-    """The verdict, unless a box holds an expression: that is compared in a worker."""
+    """Return the verdict or, if the box holds an expression, a job that compares it in a worker."""
     if not box or len(box) > _MOST_CHARACTERS or not _OPERATED.search(_bare(box)):
         return verdict
     candidate = re.sub(r"(?<=[0-9]),(?=[0-9]{3})|[$€£¥%]", "", _right_side(box))
@@ -107,7 +106,7 @@ def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
 
 # --- numbers, as the rule "strict" reads them
 def _plain(text: str, powers: bool = False) -> str:
-    r"""LaTeX's spellings of a number as plain ones, and no powers of letters and units (x^2, \text{cm}^2)."""
+    r"""Rewrite LaTeX spellings of numbers; without `powers`, drop x^2 and \text{cm}^2 as well."""
     for latex, plain in (("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%")):
         text = text.replace(latex, plain)
     text = THIN_SPACE.sub("", text)
@@ -115,7 +114,7 @@ def _plain(text: str, powers: bool = False) -> str:
 
 
 def _answer_number(text: str) -> re.Match[str] | None:
-    """The number of the last box that holds one, otherwise the last number of the text."""
+    """Return the number of the last box that holds one, otherwise the last number of the text."""
     matches = list(_NUMBER.finditer(text))
     starts = [match.start() for match in matches]
     for start, end in reversed([*boxes(text, _BOXED)]):
@@ -146,7 +145,7 @@ _UNIT = re.compile(  # cm^2, degrees, 18^{th}, and what a fraction of units leav
 _DRESS = re.compile(r"[$€£¥%]|\\(?:left|right|displaystyle|boxed|quad)(?![A-Za-z])|\\[,;:! ]|~")
 _BINARY = r"(?:[-+*/^×÷·\u2212]|\\(?:cdot|times|div)(?![A-Za-z]))"
 _FUNCTION = r"\\(?:sqrt|[dt]?frac|[dt]?binom|pi|log|ln|exp|sin|cos|tan|sum|prod|infty)(?![a-z])"
-# In a reply's box a letter is a unit; in a reference a lone one can be a variable, beside an operator it is.
+# In a reply's box a letter is a unit. In a reference it may be a variable, and next to an operator it is.
 _OPERATED = re.compile(rf"{_FUNCTION}|[0-9)}}\]!]\s*+{_BINARY}\s*+[-\u2212]?[0-9.({{\\]|[0-9)}}]!")
 _LETTERED = re.compile(
     r"\\pm(?![a-z])|(?<![A-Za-z\\])(?:[xyznki](?![A-Za-z])|[A-Za-z]\s*+[-+*/^]\s*+[0-9({\\])"
@@ -163,12 +162,12 @@ def _is_number(reference: str) -> bool:
         return False
     has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{3,}", bare) is not None
     if _OPERATED.search(bare) or _LETTERED.search(bare):
-        return has_words and "\\" not in bare  # prose with a calculation in it: its last number
+        return has_words and "\\" not in bare  # in prose with a calculation the last number counts
     return has_words or not _SEVERAL.search(bare)
 
 
 def _bare(text: str) -> str:
-    """What stands right of the last relation, without texts, units and currencies, every number a 0."""
+    """Return the right side without texts, units and currencies, and every number replaced by 0."""
     return _NUMBER.sub("0", _DRESS.sub(" ", _UNIT.sub("", _TEXT.sub("", _right_side(text)))))
 
 
@@ -177,7 +176,7 @@ def _right_side(text: str) -> str:
 
 
 def _last_box(text: str, places: Sequence[int] | None = None) -> str | None:
-    """What the last box holds that holds anything, or one of these places of the text."""
+    """Return the content of the last box that is not empty or, if given, contains one of `places`."""
     for start, end in reversed([*boxes(text, _BOXED)]):
         if start < end if places is None else bisect(places, start - 1) < bisect(places, end):
             return text[start:end].strip() or None
@@ -186,7 +185,7 @@ def _last_box(text: str, places: Sequence[int] | None = None) -> str | None:
 
 # --- in the worker
 def worker() -> Any:
-    """What judges a job in a worker process, warmed up before the clock of a verdict runs."""
+    """Return the function that judges a job, warmed up before the time limit of a job starts."""
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limits are off
     compare("x+1", "1+x", "1+x")
     return compare
@@ -195,7 +194,7 @@ def worker() -> Any:
 def compare(
     reference: str, candidate: str, shown: str, boxed: bool = True, otherwise: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """Are two expressions equal for math-verify? `otherwise`: the verdict where it cannot read the second."""
+    """Compare two expressions by math-verify; `otherwise` is the verdict on an unreadable candidate."""
     from math_verify import verify
 
     wanted, members = _members(reference), _members(candidate) if boxed else None
@@ -219,7 +218,7 @@ def compare(
 
 
 def _members(text: str) -> list[str] | None:
-    """The brackets and the parts of a point, tuple or interval; None where the text is something else."""
+    """Return the brackets and the parts of a point, tuple or interval; None for anything else."""
     text = re.sub(r"\\(?:left|right)(?![A-Za-z])", "", _right_side(text)).strip()
     if text[:1] not in ("(", "[") or text[-1:] not in (")", "]"):
         return None
@@ -235,10 +234,10 @@ def _members(text: str) -> list[str] | None:
 
 
 def _read(text: str, boxed: bool = True) -> list[Any]:
-    """What math-verify makes of a text: an expression if it can, and the text it took for one."""
+    """Return math-verify's parse of a text: an expression, if it can, and the text it came from."""
     from math_verify import LatexExtractionConfig, parse
 
-    # Its own time limits use signals: here the parent kills us instead.
+    # Its own time limits use signals; here the parent kills the process instead.
     if not boxed:
         return list(parse(text, parsing_timeout=None))
     latex = LatexExtractionConfig(boxed_match_priority=0)

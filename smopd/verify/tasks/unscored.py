@@ -1,4 +1,4 @@
-"""Tasks of Lost in Conversation whose replies are not scored: describing a table, summarising documents.
+"""Tasks of Lost in Conversation that are not scored: describing a table, summarising documents.
 
 user       Describe the table in one sentence.
 user       Mention the winner first.
