@@ -64,8 +64,7 @@ def make_plan(
     config: Config, shape: Shape, gpu: Gpu, gpus: int = 1, mfu: float = MFU,
     middle: float | None = None, answer: float | None = None,
 ) -> ResourcePlan:  # fmt: skip
-    """Plan a recipe, with vLLM if `auto` may choose it; shard weights that do not fit whole on several GPUs.
-    """
+    """Plan a recipe, with vLLM if `auto` may choose it; shard weights that are too large for one GPU."""
     asked, config = config.engine.kind, with_chosen_engine(config, gpu.is_gpu, True, gpus)
     lengths = find_averages(config, middle, answer)
     needs = memory(config, shape, gpu, lengths, gpus)
