@@ -1,9 +1,8 @@
-"""The typed tree of every setting, and where its values come from.
+"""All settings as one typed tree, and the precedence of their sources.
 
-A value comes from the last of these that sets it: the field's default, the settings of the file's method, the
-recipe file, the settings of a method switched on the command line, --set. The defaults are the paper's values
-and, where the paper leaves a point open, the project's choices. Left out is what is no part of an experiment
-(where a run is written, how it is logged, which device it uses).
+The last source that sets a value wins: the field's default, the recipe's method, the recipe file, a method
+chosen on the command line, --set. Defaults are the paper's values, or the project's choice where the paper is
+silent. The output folder and the device are not settings, since they are not part of an experiment.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,8 +34,8 @@ from smopd.verify.sections import Prompts, Rules
 __all__ = ["Config", "config_hash", "describe", "load_config", "recipe_names", "settings_hash", "to_toml"]
 
 RECIPES = Path(__file__).parent / "recipes"
-# What may change while a run goes on, since no result depends on it: what samples and where it is reached (a
-# server moves, another engine takes over), how scoring is cut, who watches.
+# Settings that may change when a run is resumed, since no result depends on them: the engine and its address,
+# how scoring is batched, logging.
 MAY_CHANGE = (
     "engine.", "user.", "train.micro_batch", "train.row_tokens", "train.recompute", "train.shard",
     "train.keep_checkpoints", "train.save_rollouts", "train.save_tokens", "train.alternatives",
@@ -46,9 +45,7 @@ MAY_CHANGE = (
 
 
 class Tree(Settings):
-    """Every setting; `objective` is the method's own table (`config_class`). Made by `load_config`: the class
-    itself does not apply the settings of the method it names.
-    """
+    """Every setting; `objective` is the method's table. Use `load_config`: it applies the method's values."""
 
     prompts: Prompts = Field(default_factory=Prompts)
     rules: Rules = Field(default_factory=Rules)
@@ -86,7 +83,7 @@ def config_class(method: str) -> type[Config]:
 
 
 def plan_of(config: Config) -> "Plan":
-    """What the config's method plays and learns; a UserError for settings that make each other idle."""
+    """The plan of the config's method; raises a UserError if settings make each other ineffective."""
     method = find_method(config.method)
     with calling(method.plan, lambda: f"plan of '{method.name}'", method.made_at):
         plan = method.plan(config.objective)
@@ -104,9 +101,9 @@ def recipe_names() -> list[str]:
 def load_config(
     recipe: str | Path | None = None, overrides: Sequence[str] = (), method: str | None = None
 ) -> Config:
-    """One Config from a recipe (a name or a TOML file), `a.b=value` overrides and a method."""
+    """Build a Config from a recipe (a name or a TOML file), `a.b=value` overrides and a method."""
     source, file = _read_recipe(recipe) if recipe is not None else ("", {})
-    sets: list[dict[str, Any] | str] = []  # what an override sets, or what is wrong with it
+    sets: list[dict[str, Any] | str] = []  # each override as a tree, or its error message
     for text in overrides:
         try:
             sets.append(nest(dict([parse_override(text)])))
@@ -117,7 +114,7 @@ def load_config(
     chosen = file.get("method", Config().method) if switched is None else switched
     known = isinstance(chosen, str) and not check(Config, {"method": chosen}, "")
     tree = config_class(chosen) if known else Config
-    if switched is not None and known:  # a table of another method's settings goes with that method
+    if switched is not None and known:  # drop another method's table
         file = _drop_foreign(file, tree)
     explain = partial(_explain, chosen)
     problems = check(tree, file, source, explain)
@@ -133,13 +130,13 @@ def load_config(
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
     values = find_method(chosen).settings | flatten(file)
-    if switched is not None:  # a switch is meant to switch: it wins over what a file spells out
+    if switched is not None:  # it wins over the recipe's settings
         values |= _switch_method(chosen, tree) | {"method": chosen}
     return tree.model_validate(nest(values | updates))
 
 
 def _explain(method: str, key: str, value: Any) -> str:
-    """What an unknown key is: a setting of other methods, or another trainer's name for one."""
+    """Explain an unknown key: a setting of other methods, or another library's name for a setting."""
     table, _, name = key.rpartition(".")
     methods = sorted(METHODS.values(), key=lambda m: m.group != "paper")
     owners = [m.name for m in methods if table == "objective" and name in m.section.model_fields]
@@ -152,16 +149,14 @@ def _explain(method: str, key: str, value: Any) -> str:
 
 
 def _switch_method(method: str, tree: type[Config]) -> dict[str, Any]:
-    """A method's settings, and the defaults of what only other methods set in the table of methods; what they
-    set elsewhere (`teacher.decay`) is the recipe's.
-    """
+    """The method's settings; `objective` settings that only other methods set return to their defaults."""
     defaults = {k: v for k, v in flatten(tree().model_dump()).items() if k.startswith("objective.")}
     others = {key for other in METHODS.values() for key in other.settings} & defaults.keys()
     return {key: defaults[key] for key in others} | find_method(method).settings
 
 
 def _drop_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
-    """A recipe without the table of its own method where the chosen one has other settings."""
+    """Drop the `objective` table if the recipe's own method has a different one than the chosen method."""
     named = file.get("method", Config().method)
     if not isinstance(named, str) or check(Config, {"method": named}, "") or config_class(named) is tree:
         return file
@@ -169,7 +164,7 @@ def _drop_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
 
 
 def settings_hash(config: Config) -> str:
-    """A hash of the settings a run must keep; defaults are left out, so later additions change nothing."""
+    """Hash the settings a run must keep; defaults are left out, so settings added later don't change it."""
     values = flatten(config.model_dump(exclude_defaults=True))
     if file := in_file(config.method):
         values["method file"] = file_text_digest(file)
@@ -177,12 +172,11 @@ def settings_hash(config: Config) -> str:
 
 
 def describe() -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, default, description) of every setting, in order."""
     return describe_fields(Config)
 
 
 def _read_recipe(recipe: str | Path) -> tuple[str, dict[str, Any]]:
-    """Source and tables of a recipe; a shipped name wins over a file of the same name (write ./NAME)."""
+    """Return source and tables of a recipe; a shipped name wins over a file (write ./NAME for the file)."""
     name, path = str(recipe), Path(recipe)
     shipped = recipe_names()
     if name in shipped:

@@ -1,4 +1,4 @@
-"""Reading, checking and writing any two-level tree of pydantic models with TOML values."""
+"""Read, check and write two-level trees of pydantic models as TOML."""
 
 import functools
 import hashlib
@@ -17,8 +17,8 @@ from pydantic.fields import FieldInfo
 from smopd.errors import UserError
 from smopd.files import json_problem, read_text
 
-NEAR = 0.75  # the least likeness at which a name is worth proposing
-SAME_TABLE = 0.15  # added to it for a name in the table the user was writing in
+NEAR = 0.75  # minimum similarity of a suggestion
+SAME_TABLE = 0.15  # bonus for a suggestion from the same table
 
 
 def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
@@ -27,7 +27,7 @@ def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 
 def leaves(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Every setting of a config tree by dotted key, in the order of declaration."""
+    """Every setting of a config tree by dotted key, in declaration order."""
     tables, fields = _tables(model), {}
     for name, field in model.model_fields.items():
         if name in tables:
@@ -61,7 +61,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path, source: str) -> dict[str, Any]:
-    """The tables of a TOML file; a UserError with file, line and column when it is broken."""
+    """Read a TOML file; a broken one raises a UserError with file, line and column."""
     try:
         return tomllib.loads(read_text(path, source))
     except tomllib.TOMLDecodeError as error:
@@ -73,9 +73,7 @@ def read_toml(path: Path, source: str) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Splits "optim.lr=1e-4" into key and TOML value; what is not TOML is a string and needs no quotes, but
-    for Python's True and False, which documentation prints.
-    """
+    """Split "optim.lr=1e-4" into key and TOML value; if not TOML, a string, except True and False."""
     key, equals, raw = text.partition("=")
     key, raw = key.strip(), raw.strip()
     if not equals or not key:
@@ -84,7 +82,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         parsed = tomllib.loads(f"value = {raw}")
     except (ValueError, RecursionError):  # not TOML, or a number of thousands of digits, or nested too deeply
         return key, {"True": True, "False": False}.get(raw, raw)
-    # A line break in the value could smuggle further keys in; then it was no TOML value.
+    # With a line break the value could add further keys; then it is a string, not TOML.
     return key, parsed["value"] if len(parsed) == 1 else raw
 
 
@@ -92,15 +90,13 @@ def check(
     model: type[BaseModel], tree: dict[str, Any], source: str,
     explain: Callable[[str, Any], str] = lambda key, value: "",
 ) -> list[str]:  # fmt: skip
-    """What is wrong with one source's settings, a line each: source, key, value and what was expected; of an
-    unknown key what `explain` knows, else the nearest one.
-    """
+    """List the problems, one line each; an unknown key gets what `explain` says, else the nearest key."""
     try:
         model.model_validate(tree)
     except ValidationError as error:
-        lines: dict[str, str] = {}  # by key: a list with three bad items is one complaint
+        lines: dict[str, str] = {}  # by key: a list with three bad items is one problem
         for problem in error.errors(include_url=False):
-            path = [part for part in problem["loc"] if isinstance(part, str)]  # without the index into a list
+            path = [part for part in problem["loc"] if isinstance(part, str)]  # without list indices
             key, value = _join_path(path), functools.reduce(operator.getitem, path, tree)
             if problem["type"] == "extra_forbidden":
                 for unknown in _paths(path, value):
@@ -111,7 +107,7 @@ def check(
             elif problem["type"] == "string_unicode":
                 what = f"{key} = {_show(value)}: " if isinstance(value, str) else "a key is "
                 lines[key] = f"{source}: {what}not UTF-8 text"
-            elif problem["type"] == "value_error":  # a validator of the tree says it in its own words
+            elif problem["type"] == "value_error":  # the message of a field's validator
                 lines[key] = f"{source}: {key} = {_show(value)}: {problem['ctx']['error']}"
             else:
                 guess = ""
@@ -125,12 +121,11 @@ def check(
 
 
 def choices(name: str, names: list[str], what: str) -> str:
-    """The rest of a complaint about a name that is none of a few: the nearest one, and all of them."""
+    """The end of a message about an unknown name: the nearest valid name, and all of them."""
     return f"{_suggest_nearest(name, names) or '.'} The {what} are {', '.join(names)}"
 
 
 def _suggest_nearest(name: str, names: list[str]) -> str:
-    """A question about the likeliest of some names, empty where none is like it."""
     best = max(names, key=lambda candidate: _likeness(name, candidate))
     return f"; did you mean '{best}'?" if _likeness(name, best) > 0.5 else ""
 
@@ -140,14 +135,14 @@ def _join_path(path: list[str]) -> str:
 
 
 def _paths(path: list[str], value: Any) -> list[list[str]]:
-    """The keys below an unknown name (itself, if it is no table): each may have a place of its own."""
+    """The keys below an unknown table, or the unknown key itself: each may have its own explanation."""
     if not isinstance(value, dict) or not value:
         return [path]
     return [below for name, inner in value.items() for below in _paths([*path, name], inner)]
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Spelling, but initials (learning_rate, lr) and whole words (max_steps, steps) are nearly the same."""
+    """Spelling similarity; initials (learning_rate, lr) or shared words (max_steps, steps) score nearly 1."""
     name_parts, others = name.lower().split("_"), candidate.lower().split("_")
     if name_parts == others:
         return 1.0
@@ -156,12 +151,12 @@ def _likeness(name: str, candidate: str) -> float:
         return 0.9
     ratio = SequenceMatcher(None, name.lower(), candidate.lower()).ratio()
     begins = name and candidate and (name.startswith(candidate) or candidate.startswith(name))
-    # One the beginning of the other (rank, r) is enough only where SAME_TABLE lifts it over NEAR.
+    # A prefix (rank, r) reaches NEAR only with the SAME_TABLE bonus.
     return max(ratio, 0.65) if begins else ratio
 
 
 def _proposal(model: type[BaseModel], path: list[str]) -> str:
-    """The rest of a complaint about an unknown key: the nearest one, or else what there is."""
+    """The end of a message about an unknown key: the nearest key, or else all valid ones."""
     table, name = ".".join(path[:-1]), path[-1].split(".")[-1]
     scores = {}
     for key in leaves(model):
@@ -195,7 +190,7 @@ def _describe_expected(model: type[BaseModel], key: str) -> str:
     limits = [f"{phrases[k]} {getattr(b, k)}" for b in bounds for k in phrases if hasattr(b, k)]
     noun = "a whole number" if kind is int else "a number"
     bounded = any(hasattr(bound, name) for bound in bounds for name in ("lt", "le"))
-    # "Greater than 0" would not tell somebody who wrote inf what is wrong.
+    # For inf, "greater than 0" would not say what is wrong.
     if kind is float and not bounded and not any(getattr(bound, "allow_inf_nan", False) for bound in bounds):
         noun = "a finite number"
     return f"{noun} {' and '.join(limits)}".strip()
@@ -208,14 +203,13 @@ def scalar(value: Any) -> str:
         # JSON's escapes are TOML's, except for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, int | float):
-        return repr(value)  # inf, -inf and nan, too, are TOML's
+        return repr(value)  # valid TOML also for inf, -inf and nan
     if isinstance(value, list):
         return f"[{', '.join(scalar(item) for item in value)}]"
     raise TypeError(f"no TOML for {type(value).__name__}")
 
 
 def _show(value: Any) -> str:
-    """A value inside a message: as TOML where it is one of ours, and never longer than a line."""
     try:
         text = scalar(value)
     except TypeError:  # a date or a table
@@ -224,7 +218,7 @@ def _show(value: Any) -> str:
 
 
 def to_toml(config: BaseModel) -> str:
-    """The resolved tree as TOML; loading it gives an equal tree."""
+    """Write the resolved tree as TOML; loading it gives an equal tree."""
     tree = config.model_dump()
     lines = [f"{name} = {scalar(value)}" for name, value in tree.items() if not isinstance(value, dict)]
     for table, settings in tree.items():
@@ -234,7 +228,7 @@ def to_toml(config: BaseModel) -> str:
 
 
 def config_hash(config: BaseModel) -> str:
-    """Twelve hex digits that depend on every setting and nothing else (not on the order of declaration)."""
+    """Hash all settings to twelve hex digits, whatever the order of declaration."""
     return hash_values(flatten(config.model_dump()))
 
 
@@ -244,6 +238,6 @@ def hash_values(values: Mapping[str, Any]) -> str:
 
 
 def describe_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, default, description) of every setting, in order, for help texts and docs."""
+    """Yield (dotted key, default, description) of every setting, for help texts and docs."""
     for key, field in leaves(model).items():
         yield key, field.get_default(call_default_factory=True), field.description or ""

@@ -1,4 +1,4 @@
-"""Where tensors live: this process's GPU where there is one, else the CPU. The one place that asks."""
+"""Choose the device of tensors: this process's GPU if there is one, else the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_device() -> torch.device:
 
 @contextmanager
 def using(device: torch.device) -> Iterator[None]:
-    """Inside, `device` is the default, whatever else this machine has."""
+    """Make `device` the default inside the block."""
     _chosen.append(device)
     try:
         yield
@@ -32,13 +32,11 @@ def using(device: torch.device) -> Iterator[None]:
         _chosen.pop()
 
 
-SMALL = 20_000_000  # parameters: a model of fewer is slower on several cores than on one
+SMALL = 20_000_000  # parameters; smaller models are slower on several cores than on one
 
 
 def use_cores(parameters: int) -> None:
-    """Compute with all physical cores, shared among the run's processes, or with one for a small model.
-    OMP_NUM_THREADS, where it is set, decides.
-    """
+    """Share the physical cores among the processes; small models get one. OMP_NUM_THREADS wins over both."""
     if not os.environ.get("OMP_NUM_THREADS"):
         shared = max(1, physical_cores() // process_count())
         torch.set_num_threads(shared if parameters >= SMALL else 1)

@@ -1,27 +1,27 @@
-"""Errors that are the user's to mend: printed without a traceback, with an exit code of their own."""
+"""Errors that users can fix: printed without a traceback, with their own exit codes."""
 
 
 class UserError(ValueError):
-    """Something outside the program is wrong: the message names the place and says what to do."""
+    """Something outside the program is wrong; the message names the place and the remedy."""
 
     exit_code = 2
 
 
 class EngineLost(UserError):
-    """Whatever samples replies is gone; the run is sound, and the same command continues it later."""
+    """The engine that samples replies is gone; the run is intact, and the same command resumes it."""
 
     exit_code = 3
 
 
 class PartError(UserError):
-    """A part of a method went wrong: `place` is its file and line, `part` says which part of which term."""
+    """A part of a method failed: `place` is its file and line, `part` names the part and its term."""
 
     def __init__(self, place: str, part: str, problem: str) -> None:
         super().__init__(f"{', '.join(filter(None, (place, part)))}: {problem}")
         self.place, self.part, self.problem = place, part, problem
 
     def within(self, whole: str, place: str) -> "PartError":
-        """The same, told as a part of something larger, which may be a name for the part itself."""
+        """The same error, as a part of `whole`, unless that is only another name for the part."""
         if self.part.startswith("term ") or whole.startswith("`"):
             return self
         part = whole if whole.endswith(self.part) else f"{whole}, {self.part}"
@@ -29,6 +29,6 @@ class PartError(UserError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; on a CPU torch has no class of its own for that."""
+    """Whether memory ran out; on a CPU, torch has no exception class for that."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or "allocate memory" in str(error)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, lines on disk before the call returns, a lock that dies with its holder."""
+"""Atomic writes, durable appends, checked reads, and a lock that is released when its holder dies."""
 
 import codecs
 import errno
@@ -19,7 +19,7 @@ from typing import Any
 from smopd.errors import UserError
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-STEP = {"step": int}  # a row of a run's metrics or timings
+STEP = {"step": int}  # shape of a row of a run's metrics or timings
 NAMES = {
     str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null",
     dict: "an object", list: "a list", object: "anything",
@@ -41,7 +41,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.replace(partial, path)
         sync(path.parent)
     finally:
-        with suppress(OSError):  # what went wrong before is what counts
+        with suppress(OSError):  # keep the original error
             partial.unlink(missing_ok=True)
 
 
@@ -58,7 +58,7 @@ def jsonl(rows: Iterable[Any]) -> str:
 
 
 def append_jsonl(path: Path, row: Any) -> None:
-    """Add one line in one write and see it on disk; a line that the disk has no room for leaves nothing."""
+    """Append one line and fsync; if the disk is full, the partial line is removed."""
     with path.open("ab", buffering=0) as file:
         before = os.fstat(file.fileno()).st_size
         try:
@@ -73,7 +73,7 @@ def append_jsonl(path: Path, row: Any) -> None:
 
 
 def read_bytes(path: Path, name: str = "", kind: str = "file") -> bytes:
-    """What a file holds; a UserError says what stands there instead. `name`: how the user called it."""
+    """Read a file, or raise a UserError that says why not; `name` is the path as the user wrote it."""
     name = name or str(path)
     try:
         mode = path.stat().st_mode
@@ -91,12 +91,11 @@ def read_bytes(path: Path, name: str = "", kind: str = "file") -> bytes:
 
 
 def read_text(path: Path, name: str = "", kind: str = "file") -> str:
-    """The text of a UTF-8 file, without the mark (BOM) that some editors put in front."""
     return decode(read_bytes(path, name, kind), name or str(path))
 
 
 def decode(data: bytes, name: str) -> str:
-    """Bytes as UTF-8 text, line ends as \\n; a UserError names the line that is none."""
+    """Decode UTF-8, without BOM and with line ends as \\n; a UserError names the line that is not UTF-8."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UserError(f"{name}: is UTF-16 text; save it as UTF-8")
     try:
@@ -109,12 +108,11 @@ def decode(data: bytes, name: str) -> str:
 
 
 def read_python(path: Path, name: str = "", kind: str = "file") -> str:
-    """The source of a Python file, in the encoding that it declares."""
     data = read_bytes(path, name, kind)
     try:
         return importlib.util.decode_source(data)
     except (UnicodeDecodeError, SyntaxError) as error:
-        decode(data, name or str(path))  # names the line, if it is that
+        decode(data, name or str(path))  # names the line if it is not UTF-8
         raise UserError(f"{name or path}: cannot be read as Python: {error}") from None
 
 
@@ -129,11 +127,11 @@ def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
 
 
 class HalfCharacter(ValueError):
-    """A surrogate without its other half, which no file can hold."""
+    """A lone surrogate, which no file can hold."""
 
 
 def parse_json(text: str) -> Any:
-    """The value of JSON text; a HalfCharacter where one is in it, as a ValueError or RecursionError else."""
+    """Parse JSON; raises a ValueError (HalfCharacter for a lone surrogate) or a RecursionError."""
     value = json.loads(text)
     if "\\ud" in text.lower() and LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise HalfCharacter
@@ -149,7 +147,7 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 
 def read_jsonl(path: Path, shape: Any = object) -> list[Any]:
-    """Read JSON lines of this shape (`check_shape`); a last line cut short by a crash is left out."""
+    """Read JSON lines of this shape (`check_shape`), up to the first that is broken, as by a crash."""
     if not path.exists():
         return []
     rows = []
@@ -165,9 +163,8 @@ def read_jsonl(path: Path, shape: Any = object) -> list[Any]:
 
 
 def check_shape(value: Any, shape: Any, where: str) -> None:
-    """A UserError unless `value` has the shape: a type, a tuple of shapes of which one fits, [shape of every
-    item], {str: shape of every value}, or {key: shape of its value} (a key with "?" at its end may be absent;
-    other keys may be there).
+    """Raise a UserError unless `value` has the shape: a type, a tuple of alternatives, [shape of every item],
+    {str: shape of every value}, or {key: shape} ("key?" may be absent, other keys are allowed).
     """
     if (problem := _problem(value, shape)) is not None:
         place, what = problem
@@ -176,7 +173,7 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
 
 
 def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
-    """(place inside the value, what is wrong there), None if nothing is."""
+    """Return (place inside the value, what is wrong there), or None if the shape fits."""
     if isinstance(shape, tuple):
         problems = [_problem(value, one) for one in shape]
         return None if None in problems else next((one for one in problems if one and one[0]), problems[0])
@@ -203,9 +200,7 @@ def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
 
 
 def require_writable(path: Path) -> None:
-    """A UserError if a file or folder cannot be made at this path, before any work is done. A file is made
-    and removed in the nearest folder that is there: permissions alone do not tell.
-    """
+    """Raise a UserError if nothing can be made here, by trying: permission bits alone are not reliable."""
     try:
         there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
         if not there.is_dir():
@@ -224,7 +219,6 @@ def require_writable(path: Path) -> None:
 
 
 def digest(value: Any, size: int = 8) -> str:
-    """A short hash of anything that JSON can hold."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=size).hexdigest()
 
 
@@ -234,12 +228,11 @@ def file_digest(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """See a file, or the names in a folder, on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems know no fsync of a folder
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot fsync a folder
             raise
     finally:
         os.close(descriptor)
@@ -252,7 +245,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class Held(Exception):
-    """Another process has the lock; the message says which."""
+    """Another process holds the lock; the message names it."""
 
 
 _held: set[int] = set()
@@ -260,7 +253,7 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file until the block ends or the process dies, or raise `Held`. False: no locks here."""
+    """Hold a lock file during the block, or raise `Held`; yields False if the file system has no locks."""
     descriptor, works = _acquire(path)
     _held.add(descriptor)
     try:
@@ -268,10 +261,10 @@ def locked(path: Path) -> Iterator[bool]:
         _write_all(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
         yield works
     finally:
-        if descriptor in _held:  # not in a fork of ours, whose parent goes on holding it
+        if descriptor in _held:  # not in a fork, whose parent still holds it
             _held.remove(descriptor)
             with suppress(OSError):
-                path.unlink(missing_ok=True)  # before the lock is free: afterwards it may be another's
+                path.unlink(missing_ok=True)  # before unlocking: later it may be another process's
             os.close(descriptor)
 
 
@@ -300,7 +293,7 @@ def _acquire(path: Path) -> tuple[int, bool]:
 
 
 def _forget() -> None:
-    """In a fork of ours: a child that outlives its parent must not hold the lock for it."""
+    """Close inherited locks in a fork: a child that outlives its parent must not hold its lock."""
     while _held:
         os.close(_held.pop())
 

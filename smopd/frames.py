@@ -1,4 +1,4 @@
-"""Rows as a DataFrame where pandas is installed, else as a plain list of dicts."""
+"""Rows as a DataFrame if pandas is installed, else as a plain list of dicts."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""What is imported when it is first asked for: the names of a package, as its `__init__.pyi` imports them for
-type checkers too; and torch, whose import takes seconds, for modules that a planner needs as well.
-"""
+"""Lazy imports: a package's names as listed in its `__init__.pyi`, and torch, whose import takes seconds."""
 
 import ast
 from collections.abc import Callable
@@ -27,7 +25,7 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]
 
 
 class LazyModule(ModuleType):
-    """Stands for a module until one of its names is asked for."""
+    """A placeholder that imports its module when an attribute is first used."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)

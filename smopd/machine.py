@@ -1,4 +1,4 @@
-"""What this machine has: CPU, memory, GPUs, driver, versions. The one module that asks; it judges nothing."""
+"""Facts about this machine: CPU, memory, GPUs, driver, versions."""
 
 import hashlib
 import os
@@ -16,12 +16,12 @@ from typing import Any
 
 from smopd.lazy import torch
 
-PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "triton")  # decide how a run computes
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "triton")  # affect how a run computes
 
 
 @dataclass(frozen=True)
 class CudaDevice:
-    """One CUDA device that torch sees, with bytes of memory."""
+    """A CUDA device that torch sees; memory is in bytes."""
 
     name: str
     capability: tuple[int, int]
@@ -31,7 +31,7 @@ class CudaDevice:
 
 @cache
 def code_version() -> str:
-    """Version and hash of the package's source, which a checkout changes alone: 0.1.0+src.1a2b3c4d."""
+    """Version and hash of the package's source (0.1.0+src.1a2b3c4d); edits change only the hash."""
     root = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=4)
     for path in sorted(root.rglob("*.py")):
@@ -52,7 +52,6 @@ def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def describe_cpu(threads: int, libraries: Sequence[str] = ("torch", "transformers")) -> dict[str, Any]:
-    """CPU, threads, Python and libraries, to be written beside numbers measured here."""
     info = Path("/proc/cpuinfo")
     match = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
     name = match.group(1) if match else platform.processor() or platform.machine()
@@ -65,7 +64,7 @@ def cpu_cores() -> int:
 
 
 def physical_cores() -> int:
-    """Cores this process may compute on: hyperthreads count once, and a container's limit holds."""
+    """Physical cores this process may use, within a container's limit."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     cores = set()
@@ -80,7 +79,7 @@ def physical_cores() -> int:
 
 
 def host_memory() -> tuple[int, int]:
-    """Bytes of the host's memory, and of what is available, a container's limit included."""
+    """Total and available bytes of the host's memory, within a container's limit."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:  # not Linux
@@ -97,17 +96,17 @@ def host_memory() -> tuple[int, int]:
 
 
 def shared_memory() -> int | None:
-    """Bytes of /dev/shm; None where there is none."""
+    """Bytes of /dev/shm, or None if it does not exist."""
     return shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None
 
 
 def has_c_compiler() -> bool:
-    """Triton calls one to build the launchers of its kernels."""
+    """Triton needs one to build its kernels' launchers."""
     return any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang"))
 
 
 def nvidia_driver() -> tuple[str | None, str | None, int]:
-    """NVIDIA's driver, the newest CUDA it runs, and how many devices it lists."""
+    """The NVIDIA driver, the newest CUDA version it runs, and the number of devices it lists."""
     try:
         head = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30).stdout
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30).stdout
@@ -134,10 +133,9 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
 
 
 def process_count() -> int:
-    """The processes of this run, as a launcher counts them."""
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def engine_facts() -> tuple[bool, bool, int]:
-    """Whether there is a CUDA device and vLLM, and the processes of this run: what chooses an engine."""
+    """What decides the engine: whether there is a CUDA device, whether vLLM is installed, process count."""
     return torch.cuda.is_available(), find_spec("vllm") is not None, process_count()

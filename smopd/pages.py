@@ -1,8 +1,7 @@
-"""HTML pages from the templates in viewer/templates: one file each without outside resource, light, dark and
-for print. So a page opens from disk, by mail or on a phone. Same data, same bytes: there is no time stamp.
+"""Render self-contained HTML pages from viewer/templates; the same data gives the same bytes.
 
-Whatever a template prints is escaped, and made visible, unless it is markup that a template or a drawing
-made. Text that may be long goes through the filter `text`, which also cuts it and breaks its long words.
+Templates escape whatever they print and make it visible, unless it is Markup. Text that may be long goes
+through the filter `text`, which also cuts it and breaks long words.
 """
 
 import re
@@ -17,18 +16,17 @@ from markupsafe import Markup as Markup  # of jinja2
 from smopd.formatting import cut, esc, html_text
 from smopd.tables import cell_text, parts_of
 
-LABEL = 500  # characters of a name or an answer that are shown
+LABEL = 500  # characters shown of a name or an answer, at most
 _LAYOUT: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
 
 
 @cache
 def style_sheet(package: str = "smopd", name: str = "page.css") -> str:
-    """A style sheet that the package ships; by default the one that every page begins with."""
     return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def colours() -> str:
-    """The part of page.css that defines its colours, for a drawing outside of a page."""
+    """The colour definitions of page.css, for a drawing outside a page."""
     return style_sheet().partition("\n* {")[0]
 
 
@@ -37,14 +35,14 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def render_text(package: str, template: str, **values: Any) -> str:
-    """A text file from a template of a package: nothing is escaped; `n` writes a count."""
+    """Render a text template of a package: nothing is escaped; the filter `n` formats a count."""
     templates = Environment(loader=PackageLoader(package, ""), undefined=StrictUndefined, **_LAYOUT)
     templates.filters["n"] = "{:,}".format
     return templates.get_template(template).render(**values)
 
 
 def minus(text: str) -> Markup:
-    """A number, or text with numbers, with true minus signs."""
+    """Turn the hyphens in front of numbers into minus signs."""
     return Markup(re.sub(r"(?<![\w-])-(?=\d)", "\u2212", html_text(text)))
 
 
@@ -56,7 +54,7 @@ def _templates() -> Environment:
     )
     templates.filters |= {
         "text": _text,
-        "near": lambda head: head.replace(", ", ",\u00a0"),  # what follows a comma stays on its line
+        "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
         "minus": minus,
         "cut": cut,
     }

@@ -1,4 +1,4 @@
-"""Python files of the user's: a method, an engine. What goes wrong there is told with file and line."""
+"""Load users' Python files (a method, an engine), and report their errors with file and line."""
 
 import hashlib
 import inspect
@@ -19,11 +19,11 @@ from smopd.files import read_bytes, read_python
 
 PACKAGE = str(Path(__file__).parent)
 _loaded: dict[tuple[Path, str], ModuleType] = {}
-_shown: dict[str, str] = {}  # files that were run, by their full path: as the user wrote the path
+_shown: dict[str, str] = {}  # full path of a loaded file -> path as the user wrote it
 
 
 def load_python(path: Path) -> ModuleType:
-    """The module that a file makes; run once for each content it has had."""
+    """Import a file as a module; it runs once for each content it has had."""
     file = path.expanduser().resolve()
     text = read_python(file, str(path))
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -32,7 +32,7 @@ def load_python(path: Path) -> ModuleType:
         return _loaded[file, digest]
     module = ModuleType(f"smopd_user_{file.stem}_{digest[:8]}")
     module.__file__ = str(file)
-    sys.modules[module.__name__] = module  # dataclasses and pickles look their module up
+    sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
     try:
         exec(compile(text, str(file), "exec"), module.__dict__)
     except SyntaxError as error:
@@ -47,7 +47,7 @@ def load_python(path: Path) -> ModuleType:
 
 
 def register_in_memory_module(path: Path, names: dict[str, Any]) -> None:
-    """Have a file, with the text it has now, give a module with these names in this process."""
+    """Make `load_python` return a module with these names for the file, while its text stays the same."""
     file = path.expanduser().resolve()
     module = ModuleType(f"smopd_given_{file.stem}")
     vars(module).update(names)
@@ -55,12 +55,11 @@ def register_in_memory_module(path: Path, names: dict[str, Any]) -> None:
 
 
 def file_text_digest(path: Path) -> str:
-    """What a file says, in twelve digits; a run depends on it."""
     return hashlib.sha256(read_bytes(path.expanduser(), str(path))).hexdigest()[:12]
 
 
 class Unexpected(ValueError):
-    """A part of the user's returned something that it must not."""
+    """The user's code returned a value that is not allowed."""
 
 
 def unexpected(value: Any, expected: str) -> Unexpected:
@@ -69,9 +68,9 @@ def unexpected(value: Any, expected: str) -> Unexpected:
 
 @contextmanager
 def calling(part: Any, describe: Callable[[], str], made_at: str = "") -> Iterator[None]:
-    """Names the part of a method that fails inside, with its file and line; `describe` says which part it is,
-    `made_at` where the user's file made what holds a part of this package. An exception that no file of the
-    user's has to do with stays as it is, and so do out of memory and UserErrors.
+    """Turn an exception inside the block into a PartError with file and line. `describe` names the part;
+    `made_at` is the place in the user's file that created it, if the part itself belongs to this package.
+    UserErrors, out of memory, and exceptions that involve no user file pass unchanged.
     """
     try:
         yield
@@ -90,7 +89,7 @@ def calling(part: Any, describe: Callable[[], str], made_at: str = "") -> Iterat
 
 
 def place_of(part: Any) -> str:
-    """File and line of the function that a part is; empty for one of this package or a library."""
+    """File and line of a part's function; empty if it belongs to this package or a library."""
     while isinstance(part, partial):
         part = part.func
     call = part if hasattr(part, "__code__") else vars(type(part)).get("__call__")
@@ -101,7 +100,7 @@ def place_of(part: Any) -> str:
 
 
 def making_at() -> str:
-    """File and line at which a file of the user's is being run just now; empty where none is."""
+    """The line of a user's file that is being executed, with its file; empty if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename not in _shown:
         frame = frame.f_back
@@ -123,7 +122,7 @@ def check_function(what: str, part: Any, *arguments: str) -> None:
     require(callable(part) and not isinstance(part, type), what, part, expected)
     try:
         signature = inspect.signature(part)
-    except ValueError:  # some of C's functions do not tell what they take
+    except ValueError:  # some C functions have no signature
         return
     try:
         signature.bind(*arguments)
@@ -133,7 +132,6 @@ def check_function(what: str, part: Any, *arguments: str) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number; True and False are none."""
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
 
@@ -159,6 +157,6 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 
 def _describe_error(error: BaseException) -> str:
-    """An error's kind and message, and the lines of the user's own on the way to it."""
+    """An error's type and message, and the lines of the user's files in its traceback."""
     headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")
     return "\n  ".join([headline, *(f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error))])

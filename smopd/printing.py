@@ -1,4 +1,4 @@
-"""The one way anything is printed: without control characters; results on stdout, all else on stderr."""
+"""All printing: without control characters; results on stdout, everything else on stderr."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ def show(*parts: Any) -> None:
 
 
 def console(**settings: Any) -> "Console":
-    """A terminal for rich, on which text is only text: no markup, no escape, no :train: that is an emoji."""
+    """A rich console that prints text literally: no markup, no escape sequences, no emoji codes."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -50,11 +50,11 @@ class _Record(logging.LogRecord):
 
 
 def silent() -> bool:
-    """Whether a launcher started this process and it is not the first, which speaks for all."""
+    """Whether this is a process of a distributed run other than the first, which alone prints."""
     return "LOCAL_RANK" in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def guard_logs() -> None:
-    """Log lines and warnings, also those of libraries, without control characters."""
+    """Remove control characters from log lines and warnings, also those of libraries."""
     logging.setLogRecordFactory(_Record)
     warnings.formatwarning = lambda *args, **kwargs: visible(_plain_warning(*args, **kwargs))

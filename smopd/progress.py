@@ -14,18 +14,16 @@ from smopd import printing
 from smopd.tracking import Update
 
 console = printing.console(stderr=True, quiet=printing.silent())
-LATE = 1.0  # seconds after which quick work says what it is
+LATE = 1.0  # seconds until quick work is announced
 
 
 @contextmanager
 def track(
     what: str, total: int = 0, done: int = 0, eta: bool = True, plain_every: float = 10
 ) -> Iterator[Update]:
-    """A `Track` on standard error: a spinner for work of unknown length, else counted progress, which without
-    a terminal is a plain line every `plain_every` s. Without `eta` the note says the rest.
-    """
+    """A `Track` on stderr: a spinner or a bar; without a terminal, a line every `plain_every` seconds."""
     if total and console.is_terminal:
-        # Eighty columns hold all of it; a squeezed number tells nobody anything.
+        # This fits into 80 columns; narrower, the numbers would be cut.
         templates = ("{task.description}", "{task.fields[note]}")
         name, note = (TextColumn(text, markup=False) for text in templates)
         left = (TextColumn("ETA"), TimeRemainingColumn()) if eta else ()
@@ -61,7 +59,7 @@ def _plain_lines(what: str, total: int, first: int, eta: bool, every: float) -> 
 
 @contextmanager
 def delayed_status(what: str) -> Iterator[None]:
-    """Work that is mostly over at once: without a terminal it says what it is only after a second."""
+    """Announce work that is usually instant: without a terminal, only if it takes more than a second."""
     if console.is_terminal:
         with console.status(Text(what)):
             yield
@@ -76,7 +74,7 @@ def delayed_status(what: str) -> Iterator[None]:
 
 
 def not_judged(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """How many replies of these steps gave no answer, or none in time, or made the verifier fail."""
+    """Count the replies of these steps without an answer, with a timeout or with a verifier error."""
     statuses = ("no_answer", "timeout", "error")
     counts = {status: sum(row.get(f"verdict/{status}") or 0 for row in rows) for status in statuses}
     return {status: count for status, count in counts.items() if count}

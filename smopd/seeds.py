@@ -1,6 +1,5 @@
-"""Every random choice is derived, not drawn: a stable hash of (run seed, purpose, step, example, turn, ...).
-
-So a resumed run repeats the uninterrupted one, and no draw depends on what else is in the batch.
+"""Seeds are derived, not drawn: stable hashes of (run seed, purpose, step, example, turn, ...). So a resumed
+run repeats the uninterrupted one, and no random choice depends on what else is in the batch.
 """
 
 import hashlib
@@ -22,6 +21,6 @@ def rng(*parts: int | str) -> random.Random:
 
 
 def torch_generator(*parts: int | str) -> "torch.Generator":
-    import torch  # here, as processes that only verify derive seeds too and start far sooner without it
+    import torch  # here: processes that only verify derive seeds too, and start faster without it
 
     return torch.Generator().manual_seed(derive(*parts))

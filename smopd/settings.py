@@ -1,18 +1,18 @@
-"""The settings that every run has, whichever method it trains with. A method's own: `smopd/methods/`."""
+"""The settings that every run has, whatever its method. A method's own are in `smopd/methods/`."""
 
 from typing import Any, ClassVar, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
-AUTO = "auto"  # decided on the machine that runs: smopd/rollout/choice.py
+AUTO = "auto"  # decided when the run starts, see smopd/rollout/choice.py
 ENGINES = (AUTO, "hf", "vllm", "vllm-http", "openai")
 LARGEST, LARGEST_SEED = 10**9, 2**63 - 1
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def share_of_steps(**idle: float) -> dict[str, JsonValue]:
-    """Marks a setting that is a share of train.steps, which means other steps once a run is lengthened.
-    `idle`: values of its neighbours in the table with which it has no effect.
+    """Mark a setting as a share of train.steps, whose meaning changes when a run is lengthened. `idle`:
+    values of other settings in its table at which it has no effect.
     """
     return {"share_of_steps": True, "idle": {**idle}}
 
@@ -21,14 +21,14 @@ class Section(BaseModel):
     """A table of the tree: frozen, no unknown keys, no conversions except from a whole number to a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    # What to set when a run warns: by cause ("clipped": tokens over a term's cap get no gradient; "FULL":
-    # answers to the whole task get worse) settings of this table and the value that helps; None: raise it.
+    # What to change when a run warns: cause ("clipped": tokens over a term's cap get no gradient; "FULL":
+    # answers to the whole task get worse) -> setting of this table -> value that helps; None means raise it.
     remedies: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @field_validator("*", mode="before")
     @classmethod
     def _split_list(cls, value: Any, info: ValidationInfo) -> Any:
-        """Words for a list: one, or several with commas between them."""
+        """Accept a string for a list: one word, or several separated by commas."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, str) and value and get_origin(field.annotation) is list:
             return [word.strip() for word in value.split(",")]
@@ -38,10 +38,10 @@ class Section(BaseModel):
     @classmethod
     def _check_bounds(cls, value: Any, info: ValidationInfo) -> Any:
         most = LARGEST_SEED if info.field_name == "seed" else LARGEST
-        if type(value) is int and value > most:  # loops and sums over it would have no end
+        if type(value) is int and value > most:  # loops over it would never end
             raise ValueError(f"expected a whole number of at most {most:,}")
         for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and "\0" in text:  # no file and no server has such a name
+            if isinstance(text, str) and "\0" in text:  # no file or server can be named so
                 raise ValueError("expected a text without null characters")
         return value
 

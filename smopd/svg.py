@@ -1,4 +1,4 @@
-"""Drawings of matplotlib as SVG: the same input gives the same bytes."""
+"""matplotlib figures as SVG: the same input gives the same bytes."""
 
 import io
 import re
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Sheet
 
-_LOCK = threading.RLock()  # matplotlib reads its settings from one place for the whole process
+_LOCK = threading.RLock()  # matplotlib's settings are global
 
 
 @contextmanager
 def styled(look: Mapping[str, Any]) -> Iterator[None]:
-    """matplotlib with these settings and else its defaults, for one thread at a time."""
+    """Use matplotlib's default settings, changed by `look`, inside the block; one thread at a time."""
     import matplotlib
 
-    # The backend is not a matter of looks.
+    # The backend has nothing to do with looks.
     apart = ("backend", "interactive", "toolbar", "webagg")
     every: dict[Any, Any] = dict(matplotlib.rcParamsDefault)
     settings = {name: value for name, value in every.items() if not name.startswith(apart)}
@@ -27,10 +27,10 @@ def styled(look: Mapping[str, Any]) -> Iterator[None]:
 
 
 def svg_text(sheet: "Sheet", title: str) -> str:
-    """A drawn sheet as SVG, without addresses on the web and without ids that nothing refers to."""
+    """A figure as SVG, without web addresses and without ids that nothing refers to."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    # Straight to the writer: savefig would draw everything once more.
+    # Not savefig, which would draw everything again.
     buffer, nothing = io.BytesIO(), {"Date": None, "Creator": None, "Format": None, "Type": None}
     FigureCanvasSVG(sheet).print_svg(buffer, metadata={"Title": title} | nothing)
     svg = buffer.getvalue().decode()

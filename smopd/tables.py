@@ -1,7 +1,6 @@
-"""One table in all its forms: HTML for pages, Markdown, LaTeX, and rich for a terminal.
+"""Tables as HTML, Markdown, LaTeX, and rich for a terminal; every format escapes the content.
 
-What stands in a table may be of any origin: every form escapes it. LaTeX is plain ASCII and needs only the
-packages booktabs and graphicx; a character that it cannot print stands as its code point.
+LaTeX is plain ASCII and needs only booktabs and graphicx; other characters appear as their code points.
 """
 
 import html
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
     from smopd.pages import Markup
 
-_MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # what would begin a code, a link, another column
+_MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # would begin code, a link or a column
 _TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#",
     "$": r"\$", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$",
     '"': "{''}", "`": r"\textasciigrave{}", "±": r"$\pm$", "\u2212": "$-$", "–": "--", "—": "---",
     "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "Δ": r"$\Delta$", "’": "'", "‘": "`", "…": r"\dots{}",
-    # After the end of a row the last three would be read as its options.
+    # At the start of a row, LaTeX would read the last three as options of the row before.
     "ß": r"\ss{}", "[": "{[}", "]": "{]}", "*": "{*}",
 }  # fmt: skip
 _ACCENTS = {
@@ -41,7 +40,7 @@ class HasText(Protocol):
 
 
 class Styled(NamedTuple):
-    """Text with a style of rich, which only a terminal shows."""
+    """Text with a rich style, which only a terminal shows."""
 
     text: str
     style: str
@@ -52,7 +51,7 @@ Cell = str | tuple[Part, ...]
 
 
 class Row(NamedTuple):
-    """A line of a table; neighbours of one group stand under its heading."""
+    """A row of a table; adjacent rows of the same group share a heading."""
 
     label: str
     cells: Sequence[Cell]
@@ -61,7 +60,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table before it takes a form. The first head is that of the labels; without any, only rows show."""
+    """A table in no particular format. The first head is that of the labels; no heads: show rows only."""
 
     heads: Sequence[str]
     rows: Sequence[Row]
@@ -70,7 +69,6 @@ class Table:
     words: Sequence[int] = ()  # columns that hold words, not numbers
 
     def grouped(self) -> Iterator[tuple[str, Row]]:
-        """The rows, each with the heading that stands above it, if any."""
         group = ""
         for row in self.rows:
             yield row.group if row.group != group else "", row
@@ -80,7 +78,7 @@ class Table:
         return column == 0 or column in self.words
 
     def html(self, show: "Callable[[Part], Markup | None] | None" = None, css: str = "scroll") -> "Markup":
-        """The table alone, without title and caption; `show`: how a part looks that is not plain text."""
+        """The table without title and caption; `show` renders the parts that are not plain text."""
         from smopd.pages import render
 
         return render("table.html", table=self, show=show, css=css)
@@ -110,7 +108,6 @@ class Table:
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
 
     def terminal(self) -> "RichTable":
-        """For rich, which prints a Table of ours as it is."""
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -141,7 +138,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def markdown(text: object) -> str:
-    """Text of unknown origin on one line of Markdown, also inside a table."""
+    """Escape untrusted text for one line of Markdown, also inside a table."""
     plain = " ".join(visible(str(text)).split())
     return _TAG.sub(lambda match: html.escape(match[0]), _MARKED.sub(r"\\\g<0>", plain))
 
@@ -151,9 +148,9 @@ def _pipes(cells: Sequence[str]) -> str:
 
 
 def latex(text: object) -> str:
-    """Text of unknown origin in a LaTeX table: ASCII, nothing in it a command."""
+    """Escape untrusted text for a LaTeX table, as ASCII."""
     plain = unicodedata.normalize("NFC", " ".join(visible(str(text)).split()))
-    # Two hyphens, not a dash.
+    # Keep two hyphens from becoming a dash.
     return "{}".join("".join(map(_latex_character, part)) for part in re.split("(?<=-)(?=-)", plain))
 
 

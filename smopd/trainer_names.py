@@ -1,4 +1,4 @@
-"""The names that transformers, TRL and PEFT have for settings, and what they are called here."""
+"""Names of settings in transformers, TRL and PEFT, and what smopd calls them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,13 @@ MAPPING = {
     "report_to": "train.trackers", "temperature": "rollout.temperature", "top_p": "rollout.top_p",
     "top_k": "rollout.top_k", "max_completion_length": "rollout.answer_tokens", "dtype": "model.dtype",
 }  # fmt: skip
-# Names that have another one here.
+# Other names that users may try.
 RENAMED = MAPPING | {
     "lr": "optim.lr", "batch_size": "train.rollouts", "per_device_eval_batch_size": "eval.batch",
     "max_new_tokens": "rollout.answer_tokens", "lora_r": "lora.r", "lora_alpha": "lora.alpha",
     "lora_dropout": "lora.dropout", "target_modules": "lora.targets", "torch_dtype": "model.dtype",
 }  # fmt: skip
-# Switches that are a value of a setting here.
+# Switches that are one value of a setting here.
 _VALUES = {
     "bf16": ("model.dtype", "bfloat16"), "fp16": ("model.dtype", "float16"),
     "load_in_4bit": ("model.quantize", "nf4"), "use_vllm": ("engine.kind", "vllm"),
@@ -41,9 +41,7 @@ _WORDS = {
 
 
 def explain_name(name: str, value: Any, written: Callable[[str, Any], str]) -> str:
-    """What a foreign name is called here; empty for one that is not known. `written`: how the caller passes a
-    setting, such as "--set optim.lr=1e-4", from its key and value.
-    """
+    """What a foreign name is called here, or empty; `written` formats key and value in the caller's way."""
     if name in _WORDS:
         return f"{name}: {_WORDS[name]}"
     key, value = _VALUES.get(name, (RENAMED.get(name, name), value))

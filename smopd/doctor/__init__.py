@@ -1,1 +1,1 @@
-"""What this machine is, what a run would use on it, whether it computes right, and what to change."""
+"""What this machine is, what a run would use on it, whether its results are right, and what to change."""

@@ -1,4 +1,4 @@
-"""Seconds and peak memory of work on a device: CUDA's events and allocator, or the clock and resident set."""
+"""Time and peak memory of work on a device: CUDA's events and allocator, or the clock and resident set."""
 
 import ctypes
 import gc
@@ -20,17 +20,17 @@ MB = 2**20
 
 
 class ResidentPeak:
-    """The process's peak resident set beyond what was there when this was made, in MB."""
+    """The process's peak resident set above that at creation of this object, in MB."""
 
     def __init__(self) -> None:
         gc.collect()
-        # Freed memory goes back to the system: an earlier peak's would hide part of this one.
+        # Return freed memory to the system: what an earlier peak left would hide part of this one.
         getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)(0)
         self.way = "VmHWM"
         try:
-            CLEAR.write_text("5")  # sets the high-water mark down to what is resident now
+            CLEAR.write_text("5")  # resets the high-water mark
             self._before = _read_resident("VmRSS")
-        except (OSError, AttributeError):  # the system cannot, or does not tell
+        except (OSError, AttributeError):  # not supported
             self.way = "ru_maxrss"
             self._before = _read_resident(self.way)
 
@@ -46,8 +46,8 @@ def _read_resident(way: str) -> float:
 
 
 def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[dict[str, Any], Any]:
-    """Run once to warm up, then `reps` times: seconds of the first call, their median and range after it,
-    and the peak of memory beyond what was there; and what the last call returned.
+    """Run once to warm up, then `reps` times. Returns the seconds (first call; median and range of the
+    others) with the median extra peak memory, and the result of the last call.
     """
     began = time.perf_counter()
     result = work()

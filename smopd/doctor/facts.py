@@ -1,4 +1,4 @@
-"""The facts of a machine, and what a run would use on it. `report.py` judges, from these facts alone."""
+"""The facts of a machine, and what a run would use on it; `report.py` judges them."""
 
 import os
 import platform
@@ -20,7 +20,6 @@ from smopd.verify.sandbox import isolation
 
 
 def _find_unfit_packages() -> tuple[str, ...]:
-    """Installed packages that are outside of the range smopd asks for."""
     lines, installed = [], machine.package_versions()
     for wanted in map(Requirement, requires("smopd") or []):
         number = installed.get(wanted.name)
@@ -32,7 +31,7 @@ def _find_unfit_packages() -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a machine has, by default this one. `None`: not there."""
+    """Facts of a machine, by default this one; None means absent."""
 
     python: str = field(default_factory=platform.python_version)
     system: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}")
@@ -41,9 +40,7 @@ class Facts:
     available: int
     shared_memory: int | None = field(default_factory=machine.shared_memory)  # bytes of /dev/shm
     versions: dict[str, str] = field(default_factory=machine.package_versions)
-    unfit: tuple[str, ...] = field(
-        default_factory=_find_unfit_packages
-    )  # whose version will not do, in words
+    unfit: tuple[str, ...] = field(default_factory=_find_unfit_packages)  # outside the required versions
     torch_cuda: str | None = torch.version.cuda  # the CUDA that torch was built for
     driver: str | None  # NVIDIA's
     driver_cuda: str | None  # the newest CUDA the driver runs
@@ -80,12 +77,12 @@ def collect() -> Facts:
 
 def scoring_choices(device: torch.device) -> dict[str, str]:
     """Which attention and which head kernel score a Qwen3 model in bfloat16 on this device."""
-    # Without weights: only its shape and type are looked at.
+    # Without weights: only shape and dtype matter.
     sizes: dict[str, Any] = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8}
     shape = Qwen3Config(**sizes, head_dim=128, intermediate_size=64, num_hidden_layers=1, vocab_size=64)
     look: dict[str, Any] = {"dtype": torch.bfloat16, "attn_implementation": "sdpa"}
     with torch.device("meta"):
         body = AutoModel.from_config(shape, trust_remote_code=False, **look).eval()
     score: Any = kernel.scorer_of(device, torch.float32, [Divergence("gjs", 0.5)], None)[0]
-    head = getattr(score, "func", score).__module__.rpartition(".")[2]  # a partial of it, or itself
+    head = getattr(score, "func", score).__module__.rpartition(".")[2]  # it may be a partial
     return {"attention": passes.row_attention(body, device), "head": head}

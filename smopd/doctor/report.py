@@ -1,4 +1,4 @@
-"""The doctor's findings as JSON and as text, and what to change: a line each, the most important first."""
+"""The doctor's findings as JSON and as text, and its advice, the most important first."""
 
 from dataclasses import asdict
 from typing import Any
@@ -82,7 +82,7 @@ def advice(facts: Facts) -> list[str]:
 
 
 def _cuda(facts: Facts) -> list[str]:
-    """Why torch sees no GPU where the driver lists one."""
+    """Explain why torch sees no GPU although the driver lists one."""
     if facts.gpus or not facts.devices:
         return []
     there = f"the driver lists {facts.devices} GPU{'s' * (facts.devices > 1)}"

@@ -1,8 +1,7 @@
-"""A self-test of about ten seconds: the pocket model computes on the device what float64 gives on the CPU.
+"""A self-test of ten seconds: does the pocket model compute on the device what float64 gives on the CPU?
 
-One scoring step of fixed conversations (loss and gradient, by the path that training takes) is compared with
-the plain path in float64, and a greedy reply, sampled with static shapes (on CUDA from a graph), with the
-CPU's. Left out: speed, several devices, vLLM.
+Loss and gradient of one scoring step, by training's path, are compared with the plain path in float64; a
+greedy reply with static shapes (on CUDA from a graph), with the CPU's. Speed and vLLM are not tested.
 """
 
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from smopd.tracking import Track, quiet
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
 from smopd.verify.verdict import Verdict
 
-# The largest relative errors that are only rounding. bfloat16 is compared with float64 from the same rounded
-# weights, and its activations have eight bits.
+# Relative errors that rounding explains. The float64 reference of bfloat16 has the same rounded weights, so
+# the bound is for activations of eight significant bits.
 BOUNDS = {"float32": {"loss": 1e-4, "gradient": 1e-3}, "bfloat16": {"loss": 0.1, "gradient": 0.5}}
 EXAMPLES = 2
 GREEDY = Sampling(0.0, 24)
@@ -32,8 +31,6 @@ GREEDY = Sampling(0.0, 24)
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: a relative error and its bound."""
-
     name: str
     error: float
     bound: float

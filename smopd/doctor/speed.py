@@ -1,7 +1,6 @@
-"""`smopd doctor --speed`: what the first user of a GPU runs. Every part of a training step on this machine's
-device, ours against other paths, in one process; one JSON file and one table in Markdown. A variant that is
-absent, fails or runs out of memory has a row that says so. Without a GPU it runs on the CPU, with small
-sizes.
+"""`smopd doctor --speed`: time every part of a training step on this device, our path against others.
+
+A variant that is missing, fails or runs out of memory has a row that says so. Without a GPU, sizes are small.
 """
 
 import gc
@@ -29,7 +28,7 @@ def report(
     size: str, reps: int, dtype: str = "", only: str = "", track: Track = quiet, out: Path | None = None,
     kind: type[SpeedBench] = SpeedBench,
 ) -> dict[str, Any]:  # fmt: skip
-    """Measure everything, or the parts named in `only`; written to `out` as well."""
+    """Measure everything, or the parts named in `only`; also write the results to `out`."""
     device = default_device()
     size = size or ("full" if device.type == "cuda" else "tiny")
     if size not in SIZES:
@@ -63,14 +62,14 @@ def report(
 
 
 def measure_variant(variant: Variant, device: torch.device, reps: int) -> dict[str, Any]:
-    """One row. Whatever a variant raises is its row's, not the end of the others."""
+    """Measure one row; an exception ends up in the row and does not stop the others."""
     row: dict[str, Any] = {"part": variant.part, "name": variant.name}
     if variant.missing:
         return row | {"skipped": variant.missing}
     try:
         times, facts = clocked(variant.make(), device, reps)
         row |= times | facts
-    except Exception as error:  # another library's, on a machine that nobody here has seen
+    except Exception as error:  # of any library
         row["failed"] = _reason(error)
     gc.collect()
     return row
@@ -91,7 +90,6 @@ def _reason(error: Exception) -> str:
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """What the numbers were measured on: device, driver, versions."""
     facts: dict[str, Any] = {"device": device.type, "cores": machine.cpu_cores()}
     if device.type == "cuda":
         gpu = machine.cuda_devices()[device.index or 0]
@@ -105,7 +103,6 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
 
 
 def markdown(report: dict[str, Any], command: str = "smopd doctor --speed") -> str:
-    """The report as a piece of docs/performance.md."""
     on, settings = report["machine"], report["settings"]
     where = on["cpu"] if on["device"] == "cpu" else f"{on['gpu']}, driver {on['driver']}, CUDA {on['cuda']}"
     versions = ", ".join(f"{name} {on[name]}" for name in LIBRARIES if on[name])
@@ -132,7 +129,7 @@ def _cells(row: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
     ours = next(r for r in rows if r["part"] == row["part"] and r["name"] == OURS)
     share = ""
     if row is not ours and "seconds" in ours:
-        # Engines sample until their replies end: what is compared is a token's time.
+        # Engines may sample different numbers of tokens: compare the time per token.
         work = row.get("sampled_tokens", 1) / ours.get("sampled_tokens", 1)
         share = f"{ours['seconds'] / row['seconds'] * work:.2f}"
     low, high = row["spread"]

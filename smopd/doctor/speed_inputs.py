@@ -1,4 +1,4 @@
-"""Inputs of speed measurements: rows like a model's hidden states, real shards with random replies."""
+"""Inputs of speed measurements: rows like hidden states of a model, real shards with random replies."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,12 +17,12 @@ from smopd.verify import verify
 
 
 def random_rows(tokens: int, width: int, vocabulary: int, seed: int) -> tuple[torch.Tensor, ...]:
-    """Student and teacher [N, d], mostly near each other, head [V, d], tokens [N]; few tokens are likely."""
+    """Student and teacher [N, d], mostly close together, head [V, d], tokens [N]; few tokens are likely."""
     g = torch_generator(seed, "bench head")
     weight_Vd = torch.randn(vocabulary, width, generator=g) / width**0.5
-    # The scale of a row is the standard deviation of its logits: 4 leaves much open, 8 leaves a few tokens.
+    # The scale of a row is the standard deviation of its logits: with 8, only a few tokens are likely.
     student_Nd = torch.randn(tokens, width, generator=g) * (4 + 4 * torch.rand(tokens, 1, generator=g))
-    # Squared, so that most teachers stand close and a few far away, where the divergence passes the clip.
+    # Squared, so that most teachers are close, and a few so far that the divergence exceeds the clip.
     distance_N1 = 4 * torch.rand(tokens, 1, generator=g) ** 2
     teacher_Nd = student_Nd + distance_N1 * torch.randn(tokens, width, generator=g)
     return student_Nd, teacher_Nd, weight_Vd, torch.randint(vocabulary, (tokens,), generator=g)
@@ -37,7 +37,7 @@ def load_renderer(folder: str | Path) -> Renderer:
 
 
 def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int, ...]:
-    """Ordinary tokens: no special ones, none that is only a piece of a character."""
+    """Random ordinary tokens: no special ones, and no parts of a character."""
     tokenizer = renderer.tokenizer
     draw = rng(*seed, "bench reply")
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
@@ -53,7 +53,7 @@ def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int
 def random_conversation(
     renderer: Renderer, example: Example, length: int, seed: int, history: str = "template"
 ) -> Conversation:
-    """One example told shard by shard, every reply `length` random tokens, another for every turn."""
+    """An example told shard by shard, with a new reply of `length` random tokens in every turn."""
     conversation = Conversation(example, "sharded")
     context = DirtyContext(renderer, example, "verbatim" if history == "verbatim" else "template")
     for number, user in enumerate(example.shards):
@@ -66,7 +66,6 @@ def random_conversation(
 
 
 def random_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int, seed: int) -> list[Rollout]:
-    """A verified rollout of every example, with random replies of `reply` tokens."""
     rollouts = []
     for example in examples:
         conversation = random_conversation(renderer, example, reply, seed)
@@ -76,7 +75,7 @@ def random_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int,
 
 @torch.no_grad()
 def move_student(model: PeftModel, seed: int) -> None:
-    """Move the student away from its teacher: while they are equal there is no loss."""
+    """Move the student away from its teacher, since the loss of equal models is 0."""
     g = torch_generator(seed, "bench student")
     for parameter in student_parameters(model).values():
         parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))

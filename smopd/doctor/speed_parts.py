@@ -1,7 +1,7 @@
 """What `smopd doctor --speed` measures: each part of a training step on one device, by our path and others.
 
-A variant is made by a function that returns the work to time, which returns facts about its result. Shapes: N
-tokens, d width, V vocabulary.
+A variant's function returns the work to time, which returns facts on its result. N tokens, d width, V
+vocabulary.
 """
 
 import sys
@@ -46,8 +46,6 @@ TURNS, ROW_TOKENS = 5, 8192
 
 @dataclass(frozen=True)
 class Size:
-    """A model's shape and how much goes through it."""
-
     hidden: int
     layers: int
     heads: int
@@ -81,16 +79,13 @@ class Variant(NamedTuple):
 
 @dataclass
 class SpeedBench:
-    """A size on a device, in a precision of the weights."""
-
     size: Size
     device: torch.device
     dtype: torch.dtype
     seed: int = 0
-    opened: ExitStack = field(default_factory=ExitStack)  # what a variant holds until it is measured
+    opened: ExitStack = field(default_factory=ExitStack)  # resources of the current variant
 
     def variants(self) -> Iterator[Variant]:
-        """Everything that is timed; in each part ours comes first."""
         for name, missing in head_variants(self.device).items():
             yield Variant("head", name, lambda name=name: self.head(name), missing)  # type: ignore[misc]
         yield Variant("attention", OURS, lambda: self.attention("packed"))
@@ -105,7 +100,7 @@ class SpeedBench:
 
     @cached_property
     def renderer(self) -> Renderer:
-        """The pocket model's chat template: its tokens are there without a download."""
+        """The chat template of the pocket model, which needs no download."""
         return load_renderer(MODEL_DIR)
 
     @cached_property
@@ -133,7 +128,6 @@ class SpeedBench:
         return run
 
     def model(self, layers: int) -> PreTrainedModel:
-        """A random model of the size, made where it is needed."""
         torch.manual_seed(self.seed)
         size = self.size
         shape = Qwen3Config(
@@ -145,7 +139,7 @@ class SpeedBench:
             return AutoModelForCausalLM.from_config(shape, dtype=self.dtype, trust_remote_code=False)
 
     def attention(self, path: str) -> Work:
-        """Passes of the student, forward and backward, through a few layers: packed rows, or padded ones."""
+        """Forward and backward of the student through a few layers, in packed or padded rows."""
         body: Any = self.model(self.size.attention_layers).base_model
         body.embed_tokens.weight.requires_grad_(False)
         conversations = [
@@ -207,7 +201,7 @@ class SpeedBench:
         return run
 
     def rollout(self, kind: str) -> Work:
-        """Conversations played to their end by one engine; no adapter."""
+        """Conversations played to their end by one engine, without an adapter."""
         model = self.model(self.size.layers).eval()
         folder = self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-"))
         if kind == "stock":
@@ -225,7 +219,7 @@ class SpeedBench:
         driver = Driver(engine, self.renderer, Sampling(1.0, reply, 1.0, 0), reply)
 
         def run() -> dict[str, Any]:
-            # Another seed every time: replies that were sampled before may stand in a cache.
+            # A new seed every time, since an engine may cache the replies it has sampled.
             played = driver.play(examples, "sharded", (self.seed, "bench", next(calls)))
             return {"sampled_tokens": sum(len(turn.reply) for c in played for turn in c.turns)}
 
@@ -253,7 +247,6 @@ class SpeedBench:
 
 
 def save_model(model: PreTrainedModel, folder: Path) -> Path:
-    """A folder with the model and the pocket model's tokenizer."""
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(folder)
     return folder
@@ -270,7 +263,7 @@ def _differentiate(name: str, inputs: list[Tensor], tokens_N: Tensor) -> tuple[T
 def mean_divergence(
     name: str, student_Nd: Tensor, teacher_Nd: Tensor, weight_Vd: Tensor, tokens_N: Tensor
 ) -> Tensor:
-    """The mean over all tokens of GJS at beta 1/2, by one of the heads: what all of them can compute."""
+    """The mean GJS at beta 1/2 over all tokens, which every head can compute."""
     if name == "trl":
         from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
 
@@ -287,7 +280,7 @@ def mean_divergence(
 
 
 def head_variants(device: torch.device) -> dict[str, str]:
-    """The heads by name, and why one is missing here."""
+    """The heads by name, with the reason if one is missing here."""
     trl = "" if find_spec("trl") else "trl is not installed"
     liger = "" if device.type == "cuda" else "runs on GPUs only"
     liger = liger if find_spec("liger_kernel") else "liger_kernel is not installed"
@@ -295,7 +288,6 @@ def head_variants(device: torch.device) -> dict[str, str]:
 
 
 def missing_vllm(device: torch.device) -> str:
-    """Why vLLM cannot sample here; empty where it can."""
     if not find_spec("vllm"):
         return "vllm is not installed"
     return "" if device.type == "cuda" else "no GPU"

@@ -1,1 +1,1 @@
-"""What a run will need, before it runs: memory by part, tokens, operations, minutes. Nothing is computed."""
+"""Estimate what a run needs before it runs: memory by part, tokens, operations, minutes."""

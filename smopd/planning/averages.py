@@ -1,6 +1,6 @@
-"""How long conversations are, in turns and tokens: of the recipe's data by their words, where it is on this
-machine, else of LiC math. Templates are as tools/average_lengths.py prints them: a plan needs no tokenizer,
-whose import takes seconds. Reply lengths are assumed, or options of `smopd plan`.
+"""Average turns and tokens of conversations: from the words of the recipe's data if they are on this machine,
+else of LiC math. A plan needs no tokenizer, whose import takes seconds: tools/average_lengths.py prints the
+templates' lengths. Reply lengths are assumed, or options of `smopd plan`.
 """
 
 from collections import Counter
@@ -14,24 +14,24 @@ from smopd.data import load_examples
 from smopd.data.reading import generated
 from smopd.verify import load_verifiers
 
-MIDDLE_SHARE, ANSWER_SHARE = 0.75, 0.35  # of the limits: middle replies are often cut, answers seldom
-WORD = 1.33  # tokens
+MIDDLE_SHARE, ANSWER_SHARE = 0.75, 0.35  # of the token limits: middle replies are often cut, answers seldom
+WORD = 1.33  # tokens per word
 
 
 @dataclass(frozen=True)
 class Averages:
     """Mean tokens of a data set's texts and of replies, and the tokens that the chat template adds."""
 
-    turns: Mapping[int, int]  # how many examples have how many
+    turns: Mapping[int, int]  # number of turns -> number of examples
     shard: float
     full: float
     system: float
-    start: int  # in front of the first user turn, a system message's own tokens left out
+    start: int  # before the first user turn, without the system message's text
     user: int  # around a user turn
-    prompt: int  # asks for a reply
-    lost: int  # of the prompt's tokens, those that are gone once the reply is history
-    close: int  # behind a reply in the history, its end token included
-    repeats: bool  # the history renders a reply in other tokens
+    prompt: int  # generation prompt
+    lost: int  # tokens of the generation prompt that are missing in the history
+    close: int  # after a reply in the history, with its end token
+    repeats: bool  # in the history, a reply has other tokens than as sampled
     source: str = ""
     middle: float = 0.0  # a middle reply
     answer: float = 0.0  # an answer or FULL reply
@@ -51,10 +51,10 @@ def find_averages(config: Config, middle: float | None = None, answer: float | N
     middle = min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens)
     answer = min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens)
     averages = replace(POCKET if config.model.path == "pocket" else DEFAULTS, middle=middle, answer=answer)
-    load_verifiers(config.data.verifiers)  # examples of tasks of one's own
+    load_verifiers(config.data.verifiers)  # for examples of custom tasks
     if not generated(data) and not Path(data).is_file():
         return averages
-    examples = load_examples(data, config.data.train_limit or None)  # a broken file is an error
+    examples = load_examples(data, config.data.train_limit or None)  # raises a UserError for a broken file
     return replace(
         averages,
         turns=Counter(len(e.shards) for e in examples),

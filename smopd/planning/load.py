@@ -1,4 +1,4 @@
-"""What a step has to compute, in tokens: conversations of average length, scored as the plan says."""
+"""The work of one step in tokens: conversations of average length, scored as the plan says."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,15 +35,13 @@ class Packed:
     longest: float = 0  # tokens of the largest row
 
     def plus(self, other: "Packed", share: float = 1.0) -> "Packed":
-        """This and, in a share of the steps, the other."""
+        """Add `other`, which occurs in a share of the steps."""
         sums = {name: value + share * getattr(other, name) for name, value in vars(self).items()}
         return Packed(**sums | {"longest": max(self.longest, other.longest)})
 
 
 class SampledLoad(NamedTuple):
-    """Generate calls, each for some replies side by side."""
-
-    steps: float = 0.0  # tokens of the longest reply of each call
+    steps: float = 0.0  # decode steps: tokens of the longest reply of each call
     tokens: float = 0.0  # of all replies
     read: float = 0.0  # cached tokens that are read, summed over the sampled tokens
     prefilled: float = 0.0
@@ -51,26 +49,24 @@ class SampledLoad(NamedTuple):
 
 @dataclass
 class Load:
-    """One step of one process."""
+    """The work of one step of one process."""
 
     rollouts: int
-    passes: int  # forward passes of student and teacher: 2 where the whole step is surveyed first
+    passes: int  # forward passes of student and teacher: 2 with a pre-pass over the whole step
     sampled: SampledLoad = field(default_factory=SampledLoad)
     student: Packed = field(default_factory=Packed)
     teacher: Packed = field(default_factory=Packed)
     scored: float = 0.0  # rows of logits, of student and teacher each
-    gradients: float = 0.0  # rows with a gradient, one for each loss
+    gradients: float = 0.0  # rows with a gradient, one per loss
     products: float = 0.0  # of a row and the head: both logits, and the gradients
 
 
 class TypicalChat:
-    """Examples and conversations of average lengths, for a tokenizer that makes each word a token and gives
-    no two messages the same tokens.
-    """
+    """Examples and conversations of average lengths; a word is a token, and no two messages share tokens."""
 
     def __init__(self, lengths: Averages) -> None:
         self.lengths, self._unused = lengths, count()
-        self._system = self._new(lengths.system + lengths.start)  # everybody's
+        self._system = self._new(lengths.system + lengths.start)  # shared by all conversations
         self._prompt = self._new(lengths.prompt)
         self._ids: dict[tuple[str, str], tuple[int, ...]] = {}
 
@@ -78,25 +74,24 @@ class TypicalChat:
         return tuple(islice(self._unused, round(length)))
 
     def _message(self, role: str, text: str) -> tuple[int, ...]:
-        """The tokens of a message with what the template puts around it; the same each time."""
+        """The tokens of a message and of the template around it; the same each time."""
         if (role, text) not in self._ids:
             around = self.lengths.user if role == "user" else self.lengths.close
             self._ids[role, text] = self._new(around + len(text.split()))
         return self._ids[role, text]
 
     def context(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The tokens of a context, as a renderer would give them."""
         rendered = (self._message(m["role"], m["content"]) for m in messages if m["role"] != "system")
         return tuple(chain(self._system, *rendered, self._prompt))
 
     def example(self, turns: int, number: int) -> Example:
-        """An example; its task has a reference, which some teachers are shown."""
+        """An example of a task with a reference, which some teachers see."""
         shards = tuple(_text(f"shard-{number}-{k}", self.lengths.shard) for k in range(turns))
         full = _text(f"full-{number}", self.lengths.full)
         return Example(f"typical {number}", "math", "system", shards, full, {"value": "0"})
 
     def play(self, example: Example, view: View, verbatim: bool) -> Conversation:
-        """A conversation with replies of average length; `verbatim`: the history keeps sampled tokens."""
+        """A conversation with replies of average length; `verbatim`: the history keeps the sampled tokens."""
         lengths, dirty = self.lengths, self._system
         users, played = user_turns(example, view), Conversation(example, view)
         for turn, user in enumerate(users):
@@ -104,7 +99,7 @@ class TypicalChat:
             text = _text(f"reply-{next(self._unused)}", len(reply))
             dirty += self._message("user", user)
             played.turns.append(Turn(dirty + self._prompt, reply, Stop.END, text))
-            # The reply's end token stands in the history as the first token that closes it.
+            # In the history, the reply's end token is the first of its closing tokens.
             if lengths.repeats and not verbatim:
                 kept = self._prompt[: lengths.prompt - lengths.lost]
                 dirty += kept + self._new(len(reply) - 1 + lengths.close)
@@ -118,9 +113,7 @@ def _text(name: str, word_count: float) -> str:
 
 
 def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -> Packed:
-    """What goes through a model for these sequences, in rows of at most `row_tokens`. Attention goes segment
-    by segment (on a CPU), through flex_attention (on a GPU, in padded rows), or under a whole mask.
-    """
+    """Pack into rows of at most `row_tokens`; attention by segments (CPU), padded flex (GPU) or full mask."""
     whole, total = [[*context, *reply] for context, reply in sequences], Packed()
     for chosen in rows_within(whole, row_tokens) if whole else []:
         subtree_end = layout([whole[k] for k in chosen])[2]
@@ -137,7 +130,6 @@ def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -
 
 
 def _count_attended(segments: Sequence[Segment]) -> tuple[int, int]:
-    """Pairs and paths of a row: see `Packed`."""
     pairs = paths = 0
     for segment in segments:
         above = sum(segments[k].stop - segments[k].start for k in segment.ancestors)
@@ -150,10 +142,10 @@ def _count_attended(segments: Sequence[Segment]) -> tuple[int, int]:
 
 
 def step_load(config: Config, lengths: Averages, processes: int = 1, on_gpu: bool = False) -> Load:
-    """An average step, as the process with most rollouts meets it."""
+    """An average step, for the process with the most rollouts."""
     plan = plan_of(config)
     rollouts = ceil(config.train.rollouts * plan.samples / processes)
-    # Numbers of turns spread like those of the data, in an order that mixes long and short.
+    # Numbers of turns are distributed as in the data, long and short ones mixed.
     examples = ceil(rollouts / plan.samples)
     spread = [turns for turns, often in sorted(lengths.turns.items()) for _ in range(often)]
     picked = [spread[int((k + 0.5) / examples * len(spread))] for k in range(examples)]
@@ -162,7 +154,7 @@ def step_load(config: Config, lengths: Averages, processes: int = 1, on_gpu: boo
 
 
 def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> Load:
-    """The largest micro-batch: longest replies, every branch."""
+    """The largest micro-batch: replies at their limits, every branch of the plan taken."""
     plan = plan_of(config)
     branches = [replace(play, share=1.0) for play in plan.plays[1:] if play.share and not play.instead]
     certain = replace(plan, plays=(plan.plays[0], *branches))
@@ -173,12 +165,10 @@ def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> Loa
 
 
 def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gpu: bool) -> Load:
-    """Typical conversations of so many turns each, played and scored as the plan says; branches of the plan
-    count by their share.
-    """
+    """Play and score typical conversations of these turns; branches of the plan count by their share."""
     attention: Attention = "mask" if config.model.attention != "sdpa" else "flex" if on_gpu else "segments"
     chat, steps, size = TypicalChat(lengths), config.train.steps, config.train.micro_batch
-    # The rollouts of a group are of one example.
+    # Rollouts of a group share their example.
     examples = [chat.example(count, k // plan.samples) for k, count in enumerate(turns)]
     load = Load(len(turns), passes=2 if plan.needs_whole_step else 1)
     calls, sampled = list[SampledLoad](), list[tuple[float, Conversation]]()
@@ -192,7 +182,7 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
             if not play.reference:
                 calls += _calls(config, played, share)
                 sampled += [(share, conversation) for conversation in played]
-            # Half of the answers right, so that terms about either kind have something to do.
+            # Half of the answers are right, so that terms on either kind apply.
             verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(played))]
             rollouts = [
                 replace(r, conversations=(*r.conversations, c), verdicts=(*r.verdicts, v))
@@ -216,21 +206,19 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
             load.teacher = load.teacher.plus(pack(shown, config.train.row_tokens, attention), share)
     load.sampled = SampledLoad(*map(sum, zip(*calls, strict=True)))
     traits = traits_of(config.engine.kind)
-    if not traits.in_place or (config.rollout.ahead > 1 and not on_gpu):  # there hf keeps its static shapes
+    if not traits.in_place or (config.rollout.ahead > 1 and not on_gpu):  # on GPUs, hf has static shapes
         load.sampled = load.sampled._replace(steps=_continuous_steps(config, sampled, load.sampled.tokens))
     return load
 
 
 def _continuous_steps(config: Config, sampled: list[tuple[float, Conversation]], tokens: float) -> float:
-    """Tokens that are sampled one after the other, by step: those of the block's longest conversation, or as
-    many as the rows of a batch take. `sampled`: with the share of steps in which each is played.
-    """
+    """Decode steps per training step: the longest conversation's, or those of full batches if more."""
     ahead, limits = config.rollout.ahead, config.rollout
     count = max(1, round(ahead * sum(share for share, _ in sampled)))
     harmonic = sum(1 / k for k in range(1, count + 1))
     longest = 0.0
     for _, conversation in sampled:
-        # Each reply's length is spread like an exponential, whose deviation is its mean.
+        # Reply lengths are assumed to be exponential, with a deviation equal to their mean.
         means = [len(turn.reply) for turn in conversation.turns]
         most = limits.middle_tokens * (len(means) - 1) + limits.answer_tokens
         longest = max(longest, min(most, sum(means) + hypot(*means) * (harmonic - 1)))
@@ -238,7 +226,7 @@ def _continuous_steps(config: Config, sampled: list[tuple[float, Conversation]],
 
 
 def _calls(config: Config, played: list[Conversation], share: float) -> Iterator[SampledLoad]:
-    """Generate calls, a share of them made: for every turn those of middle replies, then of last ones."""
+    """Yield the generate calls of every turn, middle replies before last ones, weighted by `share`."""
     reuses = not traits_of(config.engine.kind).in_place or config.engine.cache_mb > 0
     limits, size = config.rollout, config.rollout.batch
     for number, last in product(range(max(len(c.turns) for c in played)), (False, True)):
@@ -254,13 +242,12 @@ def _calls(config: Config, played: list[Conversation], share: float) -> Iterator
                 known = before.context + before.reply if number and reuses else ()
                 prefilled += len(turn.context) - common_prefix(known, turn.context)
             expected, mean = config.rollout.ahead * share * len(batch), tokens / len(batch)
-            # The longest of n lengths spread like an exponential is the mean times 1 + 1/2 + ... + 1/n.
+            # The expected longest of n exponential lengths is the mean times 1 + 1/2 + ... + 1/n.
             longest = mean * sum(1 / k for k in range(1, max(1, round(expected)) + 1))
-            # Fewer than one reply on average takes a call of its own, in so many of the steps.
+            # With less than one reply on average, there is a call in that share of the steps.
             steps = min(1.0, expected) * max(mean, min(limit, longest))
             yield SampledLoad(steps / config.rollout.ahead, share * tokens, share * read, share * prefilled)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences share at their beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

@@ -1,5 +1,5 @@
-"""Memory by part, from shapes and settings alone. What the student's pass keeps was read off saved tensors,
-and a test reads it off again. All packed tokens of a micro-batch count.
+"""Memory by part, from shapes and settings alone. The formula for the student's activations was read off
+saved tensors, and a test checks it. All packed tokens of a micro-batch count.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ FLOAT = 4
 # Assumptions: bytes of the CUDA context and libraries; share of the GPU for temporaries and fragments.
 CONTEXT, RESERVE = 1.0e9, 0.05
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Bytes a weight of a quantized layer: nf4 with its scales quantized again (4.127 bits), int8.
+# Bytes per weight of a quantized layer: nf4 with double quantization (4.127 bits), int8.
 QUANTIZED = {"nf4": 4.127 / 8, "int8": 1.0}
 # Projections that read the same input.
 READERS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
@@ -26,7 +26,7 @@ READERS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj")
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one GPU. Rollouts and scoring take turns: what one needs alone is free for the other."""
+    """Bytes on one GPU. Rollouts and scoring alternate: each frees its memory for the other."""
 
     parts: dict[str, float]
     rollout: float
@@ -48,32 +48,28 @@ def weight_bytes(config: Config, shape: Shape) -> float:
 
 
 def kept_bytes(shape: Shape, rank: int, dtype: str, packed: Packed, targets: Names = PROJECTIONS) -> float:
-    """What the student's forward pass keeps for backward, without recomputation. With flex_attention an
-    estimate: it has no backward pass on a CPU, where a test could count.
-    """
+    """Bytes the student's forward saves without recomputation; for flex_attention an untested estimate."""
     width, d, q, k = WIDTHS[dtype], shape.hidden, shape.queries, shape.keys
     sizes = {name: shape.projections[name] for name in targets}
-    # Projections that read the same numbers share them.
+    # Projections with the same input save it once.
     copies = sum(max(sizes.get(name, (0, 0))[0] for name in group) for group in READERS)
     norms = 2 * d + (q + k if shape.normed else 0)
     token = FLOAT * (norms + shape.heads)
     token += width * (copies + len(sizes) * rank + 3 * shape.intermediate + 2 * q)
-    # Attention keeps keys and values along every path, and its mask as a number for every pair of a group.
+    # Attention saves keys and values along every path, and a mask value per pair and head of a group.
     attention = width * (2 * k * packed.paths + shape.heads // shape.kv_heads * packed.pairs)
-    # Every pass rounds the float32 adapters anew.
+    # Every pass rounds the float32 adapters again.
     rounded = 0 if width == FLOAT else packed.rows * width * rank * sum(map(sum, sizes.values()))
     return shape.layers * (packed.tokens * token + attention + rounded) + packed.tokens * d * FLOAT
 
 
 def recomputed_bytes(shape: Shape, dtype: str, student: Packed) -> float:
-    """What is kept with gradient checkpointing: every layer's input, and the last norm's in float32."""
+    """What gradient checkpointing saves: every layer's input, and the last norm's in float32."""
     return student.tokens * shape.hidden * (shape.layers * WIDTHS[dtype] + FLOAT)
 
 
 def head_bytes(config: Config, shape: Shape, replies: float, free: float | None = None) -> float:
-    """A chunk's two float32 buffers, and four [N, d] matrices; on a GPU with so much free a buffer more, for
-    the gradient, and that again in the base's precision.
-    """
+    """A chunk's two float32 buffers and four [N, d] matrices; with `free` GPU bytes also gradient buffers."""
     width = WIDTHS[config.model.dtype]
     matrices = replies * shape.hidden * (2 * width + 2 * FLOAT)  # hidden states, gradients
     if free is not None:
@@ -84,14 +80,11 @@ def head_bytes(config: Config, shape: Shape, replies: float, free: float | None 
 
 
 def cache_token_bytes(shape: Shape, dtype: str) -> int:
-    """Keys and values of one token in all layers."""
     return 2 * shape.layers * shape.keys * WIDTHS[dtype]
 
 
 def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int, static: bool) -> float:
-    """The hf engine's, at the last turn of its longest conversations: the batch (on a GPU of static shapes),
-    and what waits.
-    """
+    """The hf engine's cache at the last turn of its longest conversations: in the batch and waiting."""
     conversations = min(config.rollout.batch, ceil(config.train.rollouts / processes))
     context, limit = largest_context(config, lengths), config.rollout.answer_tokens
     token = cache_token_bytes(shape, config.model.dtype)
@@ -102,13 +95,13 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int,
     if not config.engine.cache_mb:
         return rows * columns * token
     half = config.engine.cache_mb * 2**20 / 2
-    # One conversation is sampled whatever it takes.
+    # At least one conversation is sampled at a time.
     batch = max(min(rows * columns * token, half), columns * token)
     return batch + min(conversations * context * token, half)
 
 
 def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
-    """The least that vLLM needs: weights, an adapter, the longest conversation's cache, 2 GB for itself."""
+    """The minimum for vLLM: weights, an adapter, the longest conversation's cache, 2 GB for itself."""
     weights = shape.parameters + shape.adapter(config.lora.r, adapted_projections(config))
     context = largest_context(config, lengths) + config.rollout.answer_tokens
     cache = context * cache_token_bytes(shape, config.model.dtype)
@@ -116,14 +109,13 @@ def server_bytes(config: Config, shape: Shape, lengths: Averages) -> float:
 
 
 def largest_context(config: Config, lengths: Averages) -> float:
-    """Tokens in front of the last answer of the longest conversation, every reply at its limit."""
+    """Tokens before the last answer of the longest conversation, with every reply at its limit."""
     turns = max(lengths.turns)
     turn = lengths.user + lengths.shard + lengths.prompt - lengths.lost + lengths.close
     return lengths.start + lengths.system + turns * turn + (turns - 1) * config.rollout.middle_tokens
 
 
 def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int = 1) -> Memory:
-    """Memory by part, on one of `gpus`."""
     sharded, traits = gpus > 1 and config.train.shard, traits_of(config.engine.kind)
     dtype, targets, whole = config.model.dtype, adapted_projections(config), weight_bytes(config, shape)
     adapter = shape.adapter(config.lora.r, targets) * FLOAT
@@ -131,7 +123,7 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
         ends = shape.head * WIDTHS[dtype]
         base = min(whole, whole / gpus + (whole - ends) / shape.layers + ends)
-    # Of the optimizer: the gradient, the micro-batch's, two moments.
+    # The gradient, the micro-batch's gradient, and the optimizer's two moments.
     adapters = {"adapters, student and teacher": 2 * adapter, "gradients and optimizer": 4 * adapter}
     weights = {"base weights": base, **adapters}
     reserve = CONTEXT + RESERVE * gpu.bytes if gpu.is_gpu else 0.5e9
@@ -150,7 +142,7 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
     largest = largest_load(config, lengths, gpu.is_gpu)
     student = largest.student
     activations = kept_bytes(shape, config.lora.r, dtype, student, targets)
-    if config.train.recompute and student.tokens:  # one layer of one row is computed again at a time
+    if config.train.recompute and student.tokens:  # one layer of one row is recomputed at a time
         share = student.longest / student.tokens / shape.layers
         activations = recomputed_bytes(shape, dtype, student) + share * activations
     free = gpu.bytes - always - awake - activations if gpu.is_gpu else None
@@ -161,7 +153,6 @@ def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int 
 
 
 def memory_comment(config: Config) -> str:
-    """The estimate as a TOML comment, for --dry-run."""
     try:
         parts = memory(config, find_shape(config)[0], GPUS["cpu"], find_averages(config)).parts
     except UserError as error:

@@ -1,8 +1,8 @@
-"""A plan: does a recipe fit on given GPUs, how long does it take, what to change where it does not fit.
+"""Plan a recipe: does it fit on given GPUs, how long does it take, and what to change if it does not fit?
 
-Seconds are rough: from tokens and bytes, which are counted, and published rates. Every assumption has a name
-here; none was measured on a GPU. Left out: attention's own products, the update, verifiers, files,
-compilation and capture, processes that wait for the slowest one.
+Seconds are rough: counted tokens and bytes over published rates. Every assumption is a constant here; none
+was measured on a GPU. Not counted: attention's products, the update, verifiers, files, compilation and graph
+capture, waiting for the slowest process.
 """
 
 from dataclasses import dataclass, replace
@@ -18,23 +18,20 @@ from smopd.rollout.choice import with_chosen_engine
 from smopd.rollout.engine import traits_of
 
 Change = tuple[str, Any]  # a setting and its new value
-WORTH = 0.99  # a change that leaves more of the peak than this is not proposed
-MFU = 0.35  # share of the published rate that matrix products of a few thousand tokens reach
+WORTH = 0.99  # a change must bring the peak below this share of it
+MFU = 0.35  # share of the published rate that matmuls of a few thousand tokens reach
 BANDWIDTH = 0.8  # share of the published bandwidth
-# Seconds of one decoder layer and sampled token, whatever its size. Issued by torch, with an adapter beside
-# every projection or merged (tools/issue_time.py measures both); the same launches replayed from a CUDA
-# graph; in vLLM's CUDA graphs.
+# Seconds per decoder layer and sampled token, whatever its size: launched by torch with a separate adapter or
+# a merged one (tools/issue_time.py measures both), replayed from a CUDA graph, or by vLLM's CUDA graphs.
 ISSUED, ISSUED_MERGED = 1.5e-3, 1.1e-3
 REPLAYED, REPLAYED_MERGED = 2.5e-4, 1.5e-4
 VLLM = 1.0e-4
-HANDOVER = 1.0e9  # bytes a second from the student's adapter to vLLM's copy of it
+HANDOVER = 1.0e9  # bytes per second from the student's adapter to vLLM's copy of it
 
 
 @dataclass(frozen=True)
 class ResourcePlan:
-    """What `smopd plan` knows of one recipe."""
-
-    config: Config  # as planned: with train.shard where the weights had to be split
+    config: Config  # as planned: with train.shard if the weights must be split
     asked: str  # the engine that the recipe names; `config` has the one that is planned
     shape: Shape
     gpu: Gpu
@@ -67,9 +64,7 @@ def make_plan(
     config: Config, shape: Shape, gpu: Gpu, gpus: int = 1, mfu: float = MFU,
     middle: float | None = None, answer: float | None = None,
 ) -> ResourcePlan:  # fmt: skip
-    """Plan a recipe, with vLLM where `auto` would choose it if it is installed. On several GPUs whose memory
-    is too small for whole weights the weights are sharded.
-    """
+    """Plan a recipe, with vLLM if `auto` may choose it; shard weights that are too large for one GPU."""
     asked, config = config.engine.kind, with_chosen_engine(config, gpu.is_gpu, True, gpus)
     lengths = find_averages(config, middle, answer)
     needs = memory(config, shape, gpu, lengths, gpus)
@@ -88,7 +83,7 @@ def make_plan(
 
 
 def whole_step(config: Config, seconds: dict[str, float]) -> float:
-    """Seconds of one training step: its parts one after the other, or sampling beside the others."""
+    """Seconds of one training step; with rollout.overlap, sampling runs beside the other parts."""
     rest = sum(took for part, took in seconds.items() if part != "sampling")
     if config.rollout.overlap:
         return max(seconds["sampling"], rest)
@@ -103,7 +98,7 @@ def changed(config: Config, *changes: Change) -> Config:
 
 
 def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int) -> list[Change]:
-    """The settings that make it fit, cheapest first and none too many; all that help, where nothing does."""
+    """The cheapest changes that make the recipe fit, without needless ones; if none do, all that help."""
 
     def peak(changes: list[Change]) -> float:
         return memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
@@ -123,16 +118,16 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
 
 
 def _proposals(config: Config, gpus: int) -> list[Change]:
-    """In order of cost."""
+    """The applicable changes, cheapest first."""
     traits = traits_of(config.engine.kind)
     local_vllm = not traits.remote and not traits.in_place
-    # Sharded weights are split by rows of numbers; packed 4-bit ones have none.
+    # Sharding splits weights by rows, which packed 4-bit ones do not have.
     packs = gpus == 1 and config.model.quantize == "none" and config.model.dtype != "float32"
     proposals: list[tuple[bool, str, Any]] = [
         (local_vllm and not config.engine.sleep, "engine.sleep", True),
         (config.train.micro_batch > 1, "train.micro_batch", 1),
         (not config.train.recompute, "train.recompute", True),
-        # Wide rows repeat fewer tokens, narrow ones need less for recomputation: the data decide.
+        # Wide rows repeat fewer tokens, narrow ones recompute in less memory: it depends on the data.
         (True, "train.row_tokens", 8192),
         (True, "train.row_tokens", 1024),
         (config.rollout.merge, "rollout.merge", False),
@@ -144,21 +139,20 @@ def _proposals(config: Config, gpus: int) -> list[Change]:
 
 
 def samples_merged(config: Config) -> bool:
-    """Whether rollouts are sampled with the adapter merged into the weights."""
     return config.rollout.merge and traits_of(config.engine.kind).in_place
 
 
 def server_group(config: Config, shape: Shape, gpu: Gpu) -> int:
-    """GPUs of one server (tensor parallel): as few as hold the weights in 80% of their memory."""
+    """GPUs per server (tensor parallel): as few as hold the weights in 80% of their memory."""
     weights = shape.parameters * WIDTHS[config.model.dtype]
     return ceil(weights / (0.8 * gpu.bytes)) if traits_of(config.engine.kind).remote else 1
 
 
 def scoring_flops(config: Config, shape: Shape, load: Load) -> float:
-    """Matrix products of both models' passes and of the head, two operations a weight and token."""
+    """Operations of both models' passes and of the head, two per weight and token."""
     adapter = shape.adapter(config.lora.r, adapted_projections(config))
     forward = 2 * (shape.linear + adapter)
-    backward = 2 * shape.linear + 4 * adapter  # by inputs for the frozen base, by weights too for the adapter
+    backward = 2 * shape.linear + 4 * adapter  # input gradients; for the adapter also weight gradients
     again = forward if config.train.recompute else 0
     student = load.student.tokens * (load.passes * forward + backward + again)
     return student + load.teacher.tokens * load.passes * forward + 2 * load.products * shape.head
@@ -167,13 +161,13 @@ def scoring_flops(config: Config, shape: Shape, load: Load) -> float:
 def step_seconds(
     config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int = 1, mfu: float = MFU
 ) -> dict[str, float]:
-    """Seconds of one step by part, one after the other; `load` is one process's."""
+    """Seconds of one step by part; `load` is that of one process."""
     dtype, traits = config.model.dtype, traits_of(config.engine.kind)
     rate = mfu * 1e12 * (gpu.float32 if dtype == "float32" else gpu.bfloat16)
     # Every pass of a row gathers the sharded weights; sampling with them gathers once.
     gather = weight_bytes(config, shape) * (gpus - 1) / gpus / (gpu.link * 1e9) if config.train.shard else 0.0
     forwards = load.passes * (load.teacher.rows + load.student.rows)
-    backwards = load.student.rows * (3 if config.train.recompute else 2)  # a backward issues twice the work
+    backwards = load.student.rows * (3 if config.train.recompute else 2)  # a backward launches twice the work
     seconds = {
         "sampling": _sampling(config, shape, gpu, load, gpus, rate) + traits.in_place * gather,
         "scoring": max(
@@ -191,20 +185,20 @@ def step_seconds(
 def _sampling(config: Config, shape: Shape, gpu: Gpu, load: Load, gpus: int, rate: float) -> float:
     traits, merged, width = traits_of(config.engine.kind), samples_merged(config), WIDTHS[config.model.dtype]
     adapter = 0 if merged else shape.adapter(config.lora.r, adapted_projections(config))
-    # Servers sample for all processes, and are as many as the recipe names; other engines sample for one.
+    # The servers of the recipe sample for all processes; other engines sample for one.
     served = gpus / max(1, len(config.engine.servers)) if traits.remote else 1.0
     group, sampled, linear = server_group(config, shape, gpu), load.sampled, shape.linear + adapter
     prefill = served * 2 * sampled.prefilled * linear / rate / group
     computing = served * 2 * sampled.tokens * (linear + shape.head) / rate / group
     embedding = 0 if shape.tied else shape.head * width  # only looked up
-    # In place the float32 adapter is rounded for every token.
+    # In place, the float32 adapter is rounded for every token.
     beside = adapter * (FLOAT + 2 * width if traits.in_place and width != FLOAT else width)
     weights_read = sampled.steps * (weight_bytes(config, shape) - embedding + beside)
     cache_read = served * sampled.read * cache_token_bytes(shape, config.model.dtype)
     reading = (weights_read + cache_read) / (BANDWIDTH * gpu.bandwidth * 1e9) / group
     layers = sampled.steps * shape.layers
     captured = traits.in_place and gpu.is_gpu and not (gpus > 1 and config.train.shard)
-    if captured:  # small launches and the products that read the weights take turns
+    if captured:  # small launches and matmuls do not overlap
         return prefill + max(computing, reading) + layers * (REPLAYED_MERGED if merged else REPLAYED)
     issued = VLLM if traits.graphs else ISSUED_MERGED if merged else ISSUED
     return prefill + max(computing, reading, layers * issued)

@@ -1,4 +1,4 @@
-"""A plan as text, as a table of several, and as JSON."""
+"""Plans as text, as JSON, and several as a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,6 @@ HEADS = ("model", "GPUs", "engine", "GB needed", "fits", "largest part", "s a st
 
 
 def to_json(recipe: str, plan: ResourcePlan, source: str) -> dict[str, Any]:
-    """Everything, in bytes, tokens and seconds."""
     load, needs, lengths = plan.load, plan.memory, plan.lengths
     return {
         "recipe": recipe, "model": plan.config.model.path,
@@ -41,7 +40,6 @@ def to_json(recipe: str, plan: ResourcePlan, source: str) -> dict[str, Any]:
 
 
 def text(recipe: str, plan: ResourcePlan) -> str:
-    """The whole plan for a person: plain text of fixed widths, the same everywhere."""
     config, load, lengths, needs = plan.config, plan.load, plan.lengths, plan.memory
     count = plan.shape.parameters / 1e6
     size = f"{count / 1000:.2f} billion" if count >= 1000 else f"{count:.1f} million"
@@ -124,7 +122,7 @@ def markdown(plans: Sequence[ResourcePlan]) -> str:
 
 
 def table(plans: Sequence[ResourcePlan]) -> Table:
-    """One column a plan, for a terminal."""
+    """One column per plan, for a terminal."""
     heads, *rows = zip(HEADS, *map(_cells, plans), strict=True)
     return Table(heads=heads, rows=[Row(label, cells) for label, *cells in rows])
 

@@ -1,6 +1,4 @@
-"""What a plan is made from: shapes of dense decoders, and GPUs as their makers publish them: dense rates,
-without sparsity; memory in decimal gigabytes.
-"""
+"""Shapes of dense decoders, and published figures of GPUs: rates without sparsity, memory in decimal GB."""
 
 import re
 import tomllib
@@ -24,7 +22,7 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 @dataclass(frozen=True)
 class Shape:
-    """A dense decoder. `normed`: queries and keys go through norms of their own (Qwen3, Gemma 3)."""
+    """A dense decoder. `normed`: queries and keys have their own norms (Qwen3, Gemma 3)."""
 
     hidden: int
     layers: int
@@ -76,15 +74,14 @@ def adapted_projections(config: Config) -> tuple[str, ...]:
     return tuple(p for p in PROJECTIONS if {p, "all-linear"} & set(config.lora.targets))
 
 
-# What a shape is read from. A config.json that says all of it, as most do, is read without transformers,
-# whose import takes seconds; where it leaves something out, the defaults of its class count.
+# Fields of a shape. If config.json has all of them, as most do, it is read without transformers, whose import
+# takes seconds; otherwise its config class adds the defaults.
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 KINDS: dict[str, type] = dict.fromkeys((*SIZES, "num_key_value_heads", "head_dim"), int)
 KINDS |= {"model_type": str, "tie_word_embeddings": bool}
 
 
 def shape_of(model: Any, name: str = "this config") -> Shape:
-    """The shape of a transformers config; a UserError where it is no dense decoder's."""
     model = model.get_text_config() if hasattr(model, "get_text_config") else model
     experts = getattr(model, "num_experts", None) or getattr(model, "num_local_experts", None)
     missing = [field for field in SIZES if not isinstance(getattr(model, field, None), int)]
@@ -99,8 +96,8 @@ def shape_of(model: Any, name: str = "this config") -> Shape:
 
 
 def _parse_config(tree: dict[str, Any]) -> Any:
-    """A config.json as an object; what transformers raises at one that it does not understand."""
-    # A model with code of its own: transformers knows its kind or does not.
+    """Read a config.json as an object; raises what transformers raises if it does not understand it."""
+    # Models with custom code always go through transformers, which may not know them.
     if "auto_map" not in tree and all(isinstance(tree.get(key), kind) for key, kind in KINDS.items()):
         return SimpleNamespace(**tree)
     from transformers import AutoConfig
@@ -109,7 +106,6 @@ def _parse_config(tree: dict[str, Any]) -> Any:
 
 
 def read_shape(path: Path) -> Shape:
-    """The shape of a transformers config.json, or of a folder that holds one."""
     file = path / "config.json" if path.is_dir() else path
     advice = "give a transformers config.json, or the folder of a model that holds one"
     try:
@@ -127,10 +123,10 @@ def read_shape(path: Path) -> Shape:
 
 
 def find_shape(config: Config) -> tuple[Shape, str]:
-    """The shape of what `model.path` names, and where it was found. Waits for no network."""
+    """The shape of `model.path`, and where it was found. Uses no network."""
     name, file = config.model.path, config_file(config)
     model: Any = None
-    with suppress(Exception):  # not there, or not sound
+    with suppress(Exception):  # missing or broken
         model = _parse_config(read_json(file)) if file else None
     if model is not None:
         return shape_of(model, name), "its config"
@@ -145,7 +141,7 @@ def find_shape(config: Config) -> tuple[Shape, str]:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device. `float32` is the rate without TF32: the adapters are float32, and torch leaves TF32 off."""
+    """A device. `float32` is the rate without TF32: the adapters are float32, and torch leaves TF32 off."""
 
     name: str
     memory: float  # GB
@@ -156,7 +152,6 @@ class Gpu:
 
     @property
     def is_gpu(self) -> bool:
-        """The table has a CPU too."""
         return self.name != "cpu"
 
     @property
@@ -170,7 +165,6 @@ SHAPES = {pattern: Shape(**sizes) for pattern, sizes in _PUBLISHED["shapes"].ite
 
 
 def find_gpu(name: str) -> Gpu:
-    """The GPU of that name; an error with the nearest names."""
     if name.lower() in GPUS:
         return GPUS[name.lower()]
     raise UserError(f"--gpu {name}: not in the table{choices(name.lower(), list(GPUS), 'GPUs')}")

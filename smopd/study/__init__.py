@@ -1,4 +1,4 @@
-"""Evidence: grids of runs, statistics over seeds and items, tables, figures, the report and its audit."""
+"""Studies: grids of runs, statistics over seeds and items, tables, figures, the report and its audit."""
 
 from smopd.study.comparison import Comparison, compare, family
 from smopd.study.power import design, detectable, power_of

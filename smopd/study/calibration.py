@@ -1,12 +1,11 @@
-"""Does low student entropy mean that the clean teacher agrees? Answered from the token log of a run
-(smopd/runs/tokens.py).
+"""Does low student entropy mean that the clean teacher agrees? Answered from a run's token log.
 
-The tokens are those of the middle replies, as sampled. The teacher *agrees* with a token if it gives it at
-least half the probability the student gives it. The reliability diagram sets the student's probability of the
-sampled token against the teacher's; AUROC is the chance that, of one token the teacher disagrees with and one
-it agrees with, the first has the higher entropy (0.5: entropy says nothing; below: it misleads). Its interval
-draws whole rollouts, since tokens of one are not independent. It leaves out any claim about truth: the
-teacher is a copy of the student that sees a clean context.
+The tokens are the sampled ones of middle replies. The teacher *agrees* with a token if it gives it at least
+half the student's probability. The reliability diagram plots the teacher's probability of the sampled token
+against the student's. AUROC is the chance that a token the teacher disagrees with has a higher entropy than
+one it agrees with (0.5: entropy says nothing; below: it misleads); its bootstrap draws whole rollouts, since
+tokens of one are not independent. None of this is about truth: the teacher is a copy of the student with a
+clean context.
 """
 
 from itertools import pairwise
@@ -20,7 +19,7 @@ from smopd.runs import Run
 from smopd.runs.tokens import read
 from smopd.study.results import round_finite
 
-AGREES = np.log(0.5)  # log t - log s, at least
+AGREES = np.log(0.5)  # minimum of log t - log s
 BINS = 10
 DRAWS = 200
 
@@ -28,9 +27,7 @@ Tokens = dict[str, np.ndarray]
 
 
 def load_tokens(run: Path) -> Tokens:
-    """Every logged token of the first term that chooses among its tokens, or of the first of all; rollouts
-    are numbered through.
-    """
+    """Tokens of the first term that selects among its tokens, else of the first; rollout ids are unique."""
     files = Run(run).token_files
     if not files:
         raise UserError(f"{run}: has no token log; train it with --set train.save_tokens=true")
@@ -48,7 +45,7 @@ def load_tokens(run: Path) -> Tokens:
 
 
 def calibration(tokens: Tokens) -> dict[str, Any] | None:
-    """The diagram's bins, AUROC with its 95% interval, calibration error, kept against dropped tokens."""
+    """Bins of the diagrams, AUROC with its 95% interval, calibration error, kept against dropped tokens."""
     names = ("entropy", "student_logp", "teacher_logp", "divergence")
     entropy, student_logp, teacher_logp, divergence = (tokens[name].astype(float) for name in names)
     if not len(entropy):
@@ -63,7 +60,7 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
     edges = np.unique(np.quantile(entropy, np.linspace(0, 1, BINS + 1)))
     for first, last in pairwise(edges) if len(edges) > 1 else [(edges[0], edges[0])]:
         chosen = (entropy >= first) & ((entropy < last) | (last == edges[-1]))
-        if chosen.any():  # not where edges are so near each other that no token lies between them
+        if chosen.any():  # edges can be so close that no token lies between
             means = _means(chosen, agreement=agrees, divergence=divergence)
             ends = _round_values({"low": first, "high": last})
             by_entropy.append({"count": means.pop("count"), **ends, **means})
@@ -81,12 +78,11 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
 
 
 def _means(chosen: np.ndarray, **columns: np.ndarray) -> dict[str, Any]:
-    """How many tokens are chosen, and the mean of each column over them."""
     return _round_values({"count": int(chosen.sum()), **{k: v[chosen].mean() for k, v in columns.items()}})
 
 
 def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The chance that an event's score is higher than a non-event's, ties half; NaN without both."""
+    """The chance that an event's score exceeds a non-event's, ties counting half; NaN without both."""
     values, place = np.unique(score, return_inverse=True)
     weight = np.ones(len(score)) if weight is None else weight
     with_event = np.bincount(place, weight * event, len(values))
@@ -97,7 +93,6 @@ def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None
 
 
 def auroc_interval(score: np.ndarray, event: np.ndarray, cluster: np.ndarray) -> tuple[float, float, float]:
-    """AUROC and its 95% interval by a bootstrap over clusters."""
     names, place = np.unique(cluster, return_inverse=True)
     size, draw = len(names), np.random.default_rng(0)
     counts = (np.bincount(draw.integers(0, size, size), minlength=size) for _ in range(DRAWS))

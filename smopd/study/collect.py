@@ -1,4 +1,4 @@
-"""From the folders of a study to its results; with `rejudge` every reply is verified anew."""
+"""Collect a study's results from its folders; with `rejudge`, every reply is verified again."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ from smopd.study.run import StudyFolder
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
 
-# Of those that are logged by term of the loss, the first term's.
+# Of a metric that is logged per loss term, the first term is used.
 CURVES = ("loss", "outcome", "clipped", "kept", "entropy", "divergence", "delta", "weight", "grad_norm")
 
 
 def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) -> Results:
-    """The results of every finished cell; the unfinished ones are named in `missing`."""
+    """The results of all finished cells; the unfinished ones are listed in `missing`."""
     study = folder.study
     bases = [(None, model.name, folder.base(model.name)) for model in study.models]
     places = [*bases, *((cell, cell.model, folder.cell(cell)) for cell in study.cells)]
@@ -60,7 +60,7 @@ class _Reader:
     def __init__(self, root: Path, config: Config, rejudge: bool) -> None:
         self.root = root
         self.items: list[str] = []
-        self.middle: list[int] = []  # judged middle replies by item, where every item has some
+        self.middle: list[int] = []  # judged middle replies by item, if every item has some
         self.data = ""
         self.rules: dict[str, str] | None = None
         self.examples: dict[str, Example] | None = None
@@ -69,7 +69,7 @@ class _Reader:
             self.examples, self.data = {e.id: e for e in examples}, data_digest(examples)
 
     def cell(self, place: Path, evaluation: Path, model: str, planned: PlannedCell | None) -> Cell:
-        """A planned cell, or for None the untrained model."""
+        """Read a planned cell, or the untrained model if `planned` is None."""
         arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
         run, identity, outcomes = Run(place), load_identity(evaluation), load_outcomes(evaluation)
         self.data = self.data or identity["examples"]
@@ -121,7 +121,7 @@ class _Reader:
         return encode([counts[item] for item in self.items])
 
     def _turns(self, outcomes: Sequence[Outcome]) -> dict[str, str]:
-        """How many middle replies of each item were right; nothing where that is not known of every item."""
+        """The number of right middle replies of each item; empty unless known for every item."""
         right: dict[str, list[bool]] = {item: [] for item in self.items}
         for outcome in (o for o in outcomes if o.view == "sharded"):
             right[outcome.id] += [turn["right"] for turn in outcome.turns[:-1] if "right" in turn]
@@ -133,7 +133,7 @@ class _Reader:
 
 
 def curve_names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The logged metrics that a report draws: CURVES, each as such or for the loss's first term."""
+    """The logged metrics among CURVES, plain or of the loss's first term."""
     logged = dict.fromkeys(name for row in metrics for name in row)
     term = next((name.removeprefix("loss/") for name in logged if name.startswith("loss/")), "")
     names = [name if name in logged else f"{name}/{term}" for name in CURVES]
@@ -141,7 +141,7 @@ def curve_names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], source: Path) -> list[Outcome]:
-    """The conversations with fresh verdicts. A simulated user judged by its own rule, which stays."""
+    """Verify the replies again, except with a simulated user, which judged by its own rule."""
     played = [o for o in outcomes if o.view != "simulated"]
     if strange := next((o for o in played if o.id not in examples), None):
         what = f"the conversation {strange.id!r} is of no example of the data {source} was evaluated on"

@@ -1,9 +1,9 @@
-"""A treatment against a reference over seeds, with the words to say about it.
+"""Compare a treatment with a reference over seeds, and put the verdict into words.
 
-A gain or a loss needs three things: Welch's p over seeds, corrected after Holm (other seeds would show it on
-these items), a clustered interval without 0 (other items would show it too; Welch's p alone finds a
-difference in up to 15% of studies of two equal methods, as all seeds share the luck of the items), and a
-difference larger than the spread over seeds. It leaves out paired seeds.
+A gain or a loss needs three things: a Holm-corrected Welch p over seeds (other seeds would show it on these
+items), a clustered interval without 0 (other items would too: Welch's p alone finds a difference in up to 15%
+of studies of two equal methods, since all seeds share the items), and a difference larger than the spread
+over seeds.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ Verdict = Literal["gain", "loss", "inside run-to-run variation", "no spread over
 
 @dataclass(frozen=True)
 class Comparison:
-    """Treatment a against reference b; intervals are of level 1 - alpha, numbers in the unit they came in."""
+    """Treatment a against reference b; intervals have level 1 - alpha, numbers the unit of the input."""
 
     names: Names
     seeds: tuple[int, int]
-    items: int | None  # None where only accuracies were given
+    items: int | None  # None if only accuracies were given
     mean_a: float
     sd_a: float
     mean_b: float
@@ -39,13 +39,13 @@ class Comparison:
     clustered: Clustered | None
     item_test: ItemTest | None
     run_to_run: float  # standard deviation over seeds, pooled over the arms that have more than one
-    # What decides: Welch's two-sided p, after Holm; without any spread over seeds the clustered p, if any.
+    # The deciding p after Holm: Welch's two-sided, or the clustered p if no seeds differ.
     p_adjusted: float = nan
     verdict: Verdict = "single seed"
     sentence: str = ""
     alpha: float = 0.05
-    family: int = 1  # comparisons it was corrected for
-    scale: float = 1.0  # to a fraction, for words
+    family: int = 1  # number of comparisons in the Holm correction
+    scale: float = 1.0  # from the unit of the input to a fraction
 
     @property
     def spreadless(self) -> bool:
@@ -53,11 +53,10 @@ class Comparison:
 
 
 def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: float = 0.05) -> Comparison:
-    """Compare treatment a with reference b: one accuracy a seed, or arrays [seeds, items] on the same items.
+    """Compare treatment a with reference b: accuracies by seed, or arrays [seeds, items] on the same items.
 
-    Accuracies of 1 and less are read as fractions, larger ones as percent; that only matters for the
-    sentence. Accuracies alone that have no spread over seeds in either arm get no interval and no verdict:
-    they are counts, so equal ones only say that the spread was too small for these seeds to show.
+    In the sentence, accuracies up to 1 count as fractions, larger ones as percent. Plain accuracies without
+    any spread over seeds get no interval and no verdict: equal counts only show that the spread is small.
     """
     x, y = statistics.numbers(a), statistics.numbers(b)
     if x.ndim != y.ndim or x.ndim not in (1, 2):
@@ -79,8 +78,8 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
 
 
 def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons, corrected after Holm for being looked at together; single seeds don't count."""
-    # Welch's two-sided p; where no seeds differ there is none, and the clustered p decides, if any.
+    """Holm-correct comparisons that are looked at together; those with single seeds do not count."""
+    # Welch's two-sided p, or if no seeds differ the clustered p.
     decided = ((one, one.clustered if one.spreadless else None) for one in comparisons)
     p_values = [over_items.p if over_items else one.welch.p_two_sided for one, over_items in decided]
     size, adjusted = sum(not isnan(p) for p in p_values), statistics.holm(p_values)
@@ -88,7 +87,7 @@ def family(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _judge(one: Comparison, p: float, size: int) -> Comparison:
-    """With its verdict and sentence, which says why where a small p was not enough."""
+    """Add verdict and sentence, which says why if a small p was not enough."""
     verdict: Verdict = "inside run-to-run variation"
     reason = ""
     if min(one.seeds) < 2:

@@ -1,7 +1,7 @@
-"""What every figure of a study shares: its form, points with intervals over seeds, its words, and its files.
+"""What the figures of a study share: style, points with intervals over seeds, texts and files.
 
-A figure is an SVG and a PDF that come out byte for byte the same for the same input and the same matplotlib.
-Text in the SVG is drawn as outlines: a page then needs no font.
+A figure is an SVG and a PDF, byte-identical for the same input and the same matplotlib. Text in the SVG is
+drawn as outlines, so a page needs no font.
 """
 
 import io
@@ -30,8 +30,7 @@ from smopd.svg import styled, svg_text
 
 INK, MUTED, RULE = "#1f2328", "#59636e", "#d9dee3"
 WIDTH, WIDE = 6.5, 8.2  # inches; WIDE with three panels side by side
-# Colours of Okabe and Ito, then of Tol: told apart with any colour vision. The paper's arms have the same
-# colour in every study.
+# Okabe-Ito and Tol colours, safe for colour blindness. The paper's arms look the same in every study.
 _PAPERS_COLOURS = ("#7d8894", "#0072b2", "#e69f00", "#009e73")
 ARM_COLOURS = {"base": "#c3cad1", **dict(zip(PAPERS_OWN, _PAPERS_COLOURS, strict=True))}
 _OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d31 #117733"
@@ -56,7 +55,7 @@ PAPER: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its words and what is drawn, so that the numbers can be computed again and compared."""
+    """A drawing with its texts and its numbers, which can then be recomputed and compared."""
 
     name: str
     title: str
@@ -67,7 +66,7 @@ class Figure:
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and its 95% interval; no interval for a single seed, or where all seeds agree."""
+    """A mean over seeds and its 95% interval, which a single seed or equal seeds do not have."""
 
     mean: float
     low: float | None
@@ -76,19 +75,17 @@ class Spread(NamedTuple):
 
 
 class GridPoint(NamedTuple):
-    """One model at one point of the axes: what a panel shows."""
-
     model: str
     point: dict[str, Any]
-    label: str  # empty where there is only one
+    label: str  # empty if there is only one
 
     def number(self, *parts: str) -> str:
-        """The name of a number: model, values of the axes, and what follows."""
+        """The name of a number: model, values of the axes, `parts`."""
         return "/".join([self.model, *settings(self.point), *parts])
 
 
 class Plot:
-    """A study and what a figure of it has come to hold."""
+    """Draws one figure of a study and collects its numbers."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -98,10 +95,10 @@ class Plot:
         self.colours = ARM_COLOURS | dict(zip(others, OTHER_COLOURS * len(others), strict=False))
         # For readers and printers without colour.
         self.shapes = dict(zip(results.arms, MARKERS * len(results.arms), strict=False))
-        self.views = sorted(results.views, key=lambda view: view != "sharded")  # the one that counts first
+        self.views = sorted(results.views, key=lambda view: view != "sharded")  # main view first
         self.arms = [arm for arm in results.arms if any(cell.arm == arm for cell in results.cells)]
         self.treatments = [arm for arm in self.arms if arm != results.reference]
-        # Every model and point of the axes that has a result, labelled by what differs among them.
+        # Every model and point of the axes with a result, labelled by what differs among them.
         pairs = [(model, point) for model in results.models for point in results.points()]
         pairs = [(m, p) for m, p in pairs if any(c.model == m and c.axes == p for c in results.cells)]
         several = len({model for model, _ in pairs}) > 1
@@ -112,15 +109,14 @@ class Plot:
             self.spots.append(GridPoint(model, point, label))
 
     def cells(self, spot: GridPoint, arm: str) -> list[Cell]:
-        """The runs of an arm at a spot, in order of the seed."""
         return self.results.group(spot.model, arm, spot.point)
 
     def percents(self, cells: Sequence[Cell], view: str) -> list[float]:
-        """Accuracies in percent, a value a seed; cells that did not play the view are left out."""
+        """Accuracies in percent, one per seed, of the cells that played the view."""
         return [100 * self.results.accuracy(cell, view) for cell in cells if cell.right.get(view)]
 
     def delta(self, spot: GridPoint, arm: str, view: str) -> Spread | None:
-        """Difference from the reference in points, with Welch's interval where both have two seeds."""
+        """Difference from the reference in points, with Welch's interval if both have two seeds."""
         a, b = (self.percents(self.cells(spot, name), view) for name in (arm, self.results.reference))
         if not a or not b or arm == self.results.reference:
             return None
@@ -128,7 +124,7 @@ class Plot:
         return Spread(mean_sd(a)[0] - mean_sd(b)[0], low, high, min(len(a), len(b)))
 
     def printed(self, spot: GridPoint, arm: str) -> PaperRow | None:
-        """The paper's row of the same configuration: of the axes, only the steps may differ."""
+        """The paper's row of this configuration; of the axes, only train.steps may differ."""
         if not self.results.paper or set(spot.point) - {"train.steps"}:
             return None
         return find(self.results.paper, spot.model, arm, spot.point.get("train.steps"))
@@ -149,11 +145,11 @@ class Plot:
         self, axes: Axes, name: str, estimate: Spread, at: float, colour: str, marker: str, size: float = 5,
         upright: bool = False,
     ) -> float:  # fmt: skip
-        """Draw a mean with its whisker, if any, hollow for a single seed; returns the far end of it."""
+        """Draw a mean with its whisker, if any, hollow for a single seed; returns the upper end."""
         mean, low, high, seeds = estimate
         x, y = (at, mean) if upright else (mean, at)
         if low is not None and high is not None:
-            # Lines of several arms may cross; a bar may have the colour of its whisker.
+            # Upright whiskers of several arms may overlap; on a bar, its own colour would not be visible.
             ink, error = colour if upright else INK, [[mean - low], [high - mean]]
             errors: Any = {"yerr" if upright else "xerr": error}
             axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
@@ -167,7 +163,6 @@ class Plot:
     def paper_point(
         self, axes: Axes, name: str, value: float | None, at: float, upright: bool = False
     ) -> None:
-        """Draw a number of the paper, where it has one."""
         if value is not None:
             axes.plot(*((at, value) if upright else (value, at)), **PAPER)
             self.numbers.append((f"{name}/paper", value))
@@ -186,9 +181,8 @@ class Plot:
         size: float | tuple[float, float], handles: Sequence[Any], *, name: str = "",
         whisker: str = "over_seeds", ylabel: str = "", columns: int = 3, in_key: int = 4, **shared: Any,
     ) -> Figure:  # fmt: skip
-        """A figure of figures.toml, in which `texts` are filled in, with a panel for everything shown.
-
-        `size`: of the sheet in inches, or the height of a row of three panels; `in_key`: columns of the key.
+        """Draw figure `kind` of figures.toml with `texts` filled in, one panel per item of `shown`. `size`:
+        of the sheet in inches, or the height of a row of three panels; `in_key`: columns of the legend.
         """
         title, lead = (FIGURES[kind][part].format(**texts) for part in ("title", "caption"))
         if not isinstance(size, tuple):
@@ -203,7 +197,7 @@ class Plot:
                 sheet.supylabel(ylabel, fontsize=8)
             self._key(sheet, handles, in_key, bool(whisker))
             svg = svg_text(sheet, heading)
-            sheet.set_layout_engine("none")  # it is laid out already
+            sheet.set_layout_engine("none")  # the layout is already done
             metadata = {"Title": heading, "CreationDate": None, "Creator": None}
             FigureCanvasPdf(sheet).print_pdf(pdf, metadata=metadata)
         drawn = {whisker if point == "whisker" else point for point in self.points}
@@ -212,7 +206,7 @@ class Plot:
         return Figure(name or kind, heading, caption, svg, pdf.getvalue(), self.numbers)
 
     def _key(self, sheet: Sheet, handles: Sequence[Any], columns: int, points: bool) -> None:
-        """One key for the whole sheet, above the panels; with `points`, also of what a hollow one means."""
+        """Add one legend above the panels; `points`: it explains hollow points too."""
         single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
         paper = Line2D([], [], label="paper", **PAPER)
         keys = [*handles, *[single] * (points and "single" in self.points)]
@@ -225,7 +219,6 @@ class Plot:
 
 @cache
 def schematic() -> Figure:
-    """The method in one drawing, the same in every report; it shows no number of a study."""
     folder = files("smopd.study").joinpath("schematic")
     svg, text = (folder.joinpath(name).read_text("utf-8") for name in ("schematic.svg", "caption.txt"))
     pdf = folder.joinpath("schematic.pdf").read_bytes()
@@ -233,13 +226,13 @@ def schematic() -> Figure:
 
 
 def tint(colour: str, share: float) -> str:
-    """A colour mixed with so much white."""
+    """Mix a colour with this share of white."""
     mixed: Any = [c + (1 - c) * share for c in to_rgb(colour)]
     return to_hex(mixed)
 
 
 def words(text: object, width: int = 22, lines: int = 3) -> str:
-    """A name of any length as a few short lines."""
+    """Wrap a name of any length into a few short lines."""
     parts = textwrap.wrap(visible(str(text)), width) or [""]
     if len(parts) > lines:
         parts = [*parts[: lines - 1], parts[lines - 1][: width - 1] + "…"]
@@ -247,7 +240,7 @@ def words(text: object, width: int = 22, lines: int = 3) -> str:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """Mean and the 95% interval of Student's t over seeds; None where there is nothing."""
+    """Mean and Student's t 95% interval over seeds; None without values."""
     if not values:
         return None
     mean, sd = mean_sd(values)
@@ -258,7 +251,6 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def grid(sheet: Sheet, panels: int, columns: int, **shared: Any) -> list[Axes]:
-    """So many panels, in rows of up to `columns`."""
     columns = min(columns, panels)
     axes = list(sheet.subplots(-(-panels // columns), columns, squeeze=False, **shared).flat)
     for spare in axes[panels:]:
@@ -270,7 +262,6 @@ def grid(sheet: Sheet, panels: int, columns: int, **shared: Any) -> list[Axes]:
 
 
 def name_rows(axes: Axes, names: Sequence[str], xlabel: str, title: str) -> None:
-    """A panel with names down the left side, the first at the top."""
     axes.set_yticks([float(i) for i in range(len(names))], [words(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -289,5 +280,5 @@ def settings(point: dict[str, Any]) -> list[str]:
 
 
 def note(axes: Axes, text: str, at: tuple[float, float], beside: tuple[float, float], **look: Any) -> Any:
-    """Small text so many points beside a place."""
+    """Add small text, offset by `beside` in points."""
     return axes.annotate(text, at, xytext=beside, textcoords="offset points", **{"fontsize": 7} | look)

@@ -1,8 +1,7 @@
-"""The figures of a study: accuracy of every arm, its difference from the reference, models, seeds, axes.
+"""Figures of a study: accuracy of every arm, its difference from the reference, models, seeds, axes.
 
-Accuracies are in percent and differences in percentage points, over seeds; the paper's numbers stand beside
-ours as hollow diamonds where the study repeats one of the paper's. It leaves out what was logged in training
-(figures_training.py), intervals over items and every test: the tables have those.
+Accuracies are in percent and differences in points, with intervals over seeds; hollow diamonds are the
+paper's numbers, if the study repeats one of the paper's. Intervals over items and tests are in the tables.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,11 +21,10 @@ from smopd.study.figures_training import training_figures
 from smopd.study.results import Results
 from smopd.study.statistics import mean_sd
 
-CLOSE = 0.06  # values nearer than this share of the range would have labels on top of each other
+CLOSE = 0.06  # labels of values closer than this share of the range would overlap
 
 
 def make_figures(results: Results) -> list[Figure]:
-    """Every figure that the results can support, the schematic of the method first."""
     figures = [ablation(results), effects(results), cross_scale(results), seeds(results)]
     figures += [axis_figure(results, setting) for setting in results.axes]
     drawn = [figure for figure in figures if figure is not None]
@@ -34,14 +32,14 @@ def make_figures(results: Results) -> list[Figure]:
 
 
 def _place_rows(rows: Sequence[str], views: Sequence[str], height: float) -> Iterator[tuple[str, str, float]]:
-    """Every arm and view with its place: an arm's views lie one below the other around its row."""
+    """Yield (arm, view, y): an arm's views lie one below the other around its row."""
     for row, arm in enumerate(rows):
         for place, view in enumerate(views):
             yield arm, view, row + (place - (len(views) - 1) / 2) * height
 
 
 def ablation(results: Results) -> Figure | None:
-    """Bars of every view, arm by arm, one panel a model and point; none where one arm runs over an axis."""
+    """Bars of every view and arm, one panel per model and point; None if one arm runs over an axis."""
     plot, views = Plot(results), results.views
     if not plot.spots or not views or (len(results.arms) == 1 and len(results.points()) > 1):
         return None
@@ -58,13 +56,13 @@ def ablation(results: Results) -> Figure | None:
                 continue
             end = estimate.mean
             axes.barh(y, estimate.mean, thick * 0.92, lw=0, **plot.bar_style(colour, view))
-            if arm == "base":  # it has no seeds, so its bar needs no point that says how many there were
+            if arm == "base":  # it has no seeds, so no point that shows their number
                 plot.add(name, estimate)
             else:
                 end = plot.mean_point(axes, name, estimate, y, colour, "o", 3.2)
             value = plot.printed_accuracy(spot, arm, view)
             plot.paper_point(axes, name, value, y + 0.28 * thick)
-            text = percent(estimate.mean / 100).removesuffix("%")  # rounded as the tables round
+            text = percent(estimate.mean / 100).removesuffix("%")  # rounded as in the tables
             note(axes, text, (min(max(end, value or 0), 103), y), (6, 0), va="center")
         name_rows(axes, names, "accuracy, %", words(spot.label, 40, 2))
         axes.set(xlim=(0, 114), xticks=range(0, 101, 25))
@@ -92,7 +90,7 @@ def effects(results: Results) -> Figure | None:
                 continue
             marker, pale = looks[view]
             plot.mean_point(axes, name, delta, y, tint(plot.colours[arm], pale), marker)
-            text = points(delta.mean / 100).replace("-", "\u2212")  # the minus that the axes have
+            text = points(delta.mean / 100).replace("-", "\u2212")  # the minus of the axes
             shown = note(axes, text, (delta.mean, y), (0, 4.5), ha="center", fontsize=6.5)
             # The zero line must not run through it.
             shown.set_bbox({"fc": "white", "ec": "none", "pad": 0.3})
@@ -109,7 +107,7 @@ def effects(results: Results) -> Figure | None:
 
 
 def cross_scale(results: Results) -> Figure | None:
-    """Difference from the reference by model, one panel a point of the axes; for two models and more."""
+    """Difference from the reference by model, one panel per point of the axes; needs two models."""
     plot = Plot(results)
     arms, view = plot.treatments, plot.views[0] if plot.views else ""
     places = [spot for spot in plot.spots if view and any(plot.delta(spot, arm, view) for arm in arms)]
@@ -144,7 +142,7 @@ def cross_scale(results: Results) -> Figure | None:
 
 
 def seeds(results: Results) -> Figure | None:
-    """Every seed as a point, their mean and sample standard deviation; drawn where some arm has two seeds."""
+    """Every seed as a point, with mean and sample standard deviation; needs an arm with two seeds."""
     plot = Plot(results)
     arms, places, view = plot.arms, plot.spots, plot.views[0] if plot.views else ""
     if not any(len(plot.percents(plot.cells(spot, arm), view)) > 1 for spot in places for arm in arms):
@@ -183,26 +181,25 @@ def seeds(results: Results) -> Figure | None:
 
 
 def axis_figure(results: Results, setting: str) -> Figure | None:
-    """Accuracy against the values of one axis, a line an arm; drawn where two values have results."""
+    """Accuracy against the values of one axis, a line per arm; needs results for two values."""
     plot = Plot(results)
     values = [v for v in results.axes[setting] if any(cell.axes.get(setting) == v for cell in results.cells)]
     arms, views = plot.arms, plot.views
     if len(values) < 2 or not views:
         return None
-    groups: dict[str, list[GridPoint]] = {}  # what differs in nothing but this axis shares a panel
+    groups: dict[str, list[GridPoint]] = {}  # points that differ only in this axis share a panel
     for spot in plot.spots:
         rest = {k: v for k, v in spot.point.items() if k != setting}
         groups.setdefault(", ".join([spot.model, *settings(rest)]), []).append(spot)
     positions, labels = positions_of(values)
-    # Two arms at most share a panel with every view; with more, a panel is a view.
+    # With one or two arms, a panel shows all views; with more, only one.
     together = len(arms) <= 2 and len(views) > 1
     parts = [views] if together else [[view] for view in results.views]
     closest, extent = min(b - a for a, b in pairwise(sorted(positions))), max(positions) - min(positions)
-    beside = 0.025 * extent  # the paper's points, from ours
+    beside = 0.025 * extent  # offset of the paper's points
     near = min(0.03 * extent, 0.4 * closest / len(arms))
 
     def look(arm: str, view: str) -> tuple[str, str, str]:
-        """Colour, marker and dashes of a line."""
         if not together:
             return plot.colours[arm], plot.shapes[arm], "-"
         place = views.index(view)
@@ -249,7 +246,7 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
 
 
 def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
-    """Where the values of an axis stand and their labels: to scale if that can be read, else evenly."""
+    """Positions and labels of an axis's values: to scale if the labels stay apart, else even."""
     labels = [words(value, 14) for value in values]
     even = [float(i) for i in range(len(values))]
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
@@ -262,6 +259,6 @@ def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
 
 
 def _join_views(views: Sequence[str]) -> str:
-    """Upper case, joined as in a sentence: "FULL, SHARDED and TEACHER"."""
+    """Join views for a sentence: "FULL, SHARDED and TEACHER"."""
     names = [view.upper() for view in views]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,8 +1,4 @@
-"""Figures of what was logged in training: curves, the student's confidence against the teacher's, gradients.
-
-There is one of each for every model and point of the axes that has the log; where one arm runs over an axis,
-its curves share a figure. It leaves out the accuracies (figures.py) and how the logs are read.
-"""
+"""Figures of training logs, one per model and point: curves, confidence against the teacher, gradients."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -21,15 +17,13 @@ from smopd.study.drawing import name_rows, note, settings, spread, tint, words  
 from smopd.study.results import Cell, Results
 
 METRICS, SHARES = (FIGURES[kind]["panels"] for kind in ("curves", "gradients"))
-BANDS = 6  # of more lines than this the bands would hide each other
+BANDS = 6  # with more lines than this, the bands would hide each other
 PANELS = 9  # more curves than this would be too small to read
 DASHES = ("-", "--", "-.", ":")
 
 
 class Line(NamedTuple):
-    """One line or row of a figure: its runs and how it looks."""
-
-    name: str  # in the key
+    name: str  # in the legend
     spot: GridPoint
     arm: str
     cells: list[Cell]
@@ -40,20 +34,19 @@ class Line(NamedTuple):
         return self.spot.number(self.arm, *parts)
 
     def known(self, log: str, key: str) -> list[float]:
-        """A value a run that has one: `log` is tokens or gradients."""
+        """One value per run that has one; `log` is "tokens" or "gradients" of a cell."""
         logs = (getattr(cell, log) or {} for cell in self.cells)
         return [value for value in (finite(one.get(key)) for one in logs) if value is not None]
 
 
 def training_figures(results: Results) -> list[Figure]:
-    """Curves, then calibration, then gradients; of each one for what shares a figure."""
     shared = _lines(Plot(results))
     figures = [draw(Plot(results), *one) for draw in (_curves, _calibration, _gradients) for one in shared]
     return [figure for figure in figures if figure is not None]
 
 
 def _lines(plot: Plot) -> list[tuple[GridPoint, list[Line]]]:
-    """What shares a figure: the arms of a model and point; of a single arm, the points of a model."""
+    """What shares a figure: the arms of a model and point, or with a single arm the points of a model."""
     if len(plot.arms) != 1 or len(plot.spots) == len({spot.model for spot in plot.spots}):
         looks = {arm: (plot.colours[arm], plot.shapes[arm]) for arm in plot.arms}
         return [(s, [Line(a, s, a, plot.cells(s, a), *looks[a]) for a in plot.arms]) for s in plot.spots]
@@ -67,13 +60,13 @@ def _lines(plot: Plot) -> list[tuple[GridPoint, list[Line]]]:
 
 
 def _tell_apart(kind: str, at: GridPoint) -> tuple[str, str]:
-    """Name of a figure of which there may be several, and what its texts say of it."""
+    """A unique name for a figure, and the suffix for its texts."""
     name = f"{kind}-{re.sub(r'[^a-z0-9.]+', '-', at.label.lower()).strip('-.')}".removesuffix("-")
     return name, f" ({at.label})" if at.label else ""
 
 
 def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
-    """A panel a metric: the mean over seeds, and a band from the lowest to the highest."""
+    """One panel per metric: the mean over seeds, and a band from the lowest to the highest."""
     logged = list(dict.fromkeys(key for line in lines for cell in line.cells for key in cell.curves))
     terms = ", ".join(dict.fromkeys(key.partition("/")[2] for key in logged if "/" in key))
     ordered = [key for metric in METRICS for key in logged if key.partition("/")[0] == metric]
@@ -119,7 +112,7 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
 
 
 def _stack_seeds(cells: Sequence[Cell], key: str) -> np.ndarray:
-    """[seeds, steps] of one metric, NaN where there is no value, without seeds that have none at all."""
+    """One metric as [seeds, steps], NaN for missing values, without seeds that have none at all."""
     rows = [np.array([finite(v) for v in cell.curves.get(key, [])], dtype=float) for cell in cells]
     length = max(map(len, rows), default=0)
     known = (row for row in rows if np.isfinite(row).any())
@@ -127,7 +120,7 @@ def _stack_seeds(cells: Sequence[Cell], key: str) -> np.ndarray:
 
 
 def smoothed(row: np.ndarray, window: int) -> np.ndarray:
-    """Every value as the mean of half a window to each side; a gap stays where nothing is near."""
+    """Centred moving average over finite values; a gap stays if its window has none."""
     half = window // 2
     pieces = (row[max(0, i - half) : i + half + 1] for i in range(len(row)))
     return np.array([np.nanmean(p) if np.isfinite(p).any() else np.nan for p in pieces])
@@ -202,8 +195,8 @@ def _calibration(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
 
 
 def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> list[dict[str, float]]:
-    """The bins of several runs as one, weighted by count: of probability by their ends, those of entropy
-    by their place from the top (they are quantiles of a run, of which the lowest may fall together).
+    """Pool the bins of several runs, weighted by count: probability bins by their lower end, entropy bins by
+    their place from the top (they are quantiles, of which the lowest may coincide).
     """
     groups: dict[float, list[dict[str, Any]]] = {}
     for log in logs:
@@ -224,7 +217,7 @@ def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> li
 
 
 def _gradients(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
-    """What the mask drops of tokens, divergence and gradient, and the angle between the two parts."""
+    """Shares of tokens, divergence and gradient that the mask drops, and the angle between both parts."""
     lines = [line for line in lines if any(line.known("gradients", key) for key in SHARES)]
     if not lines:
         return None

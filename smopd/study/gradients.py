@@ -1,11 +1,10 @@
-"""How much of a term's gradient do the tokens have that its token weights drop? Measured on a run's weights,
-on fresh rollouts.
+"""How much of a term's gradient comes from the tokens it drops? Measured with a run's weights, fresh
+rollouts.
 
-The term's loss over a fixed denominator is a sum over tokens, so its gradient by the adapter splits exactly
-into the part of the kept tokens and the part of the dropped ones. Reported are the norms of both, the angle
-between them, and how many tokens and how much divergence were dropped. The choice is the run's own; for a run
-that keeps every token it is the paper's 80% by entropy, asked as a question. It leaves out terms that choose
-nothing.
+Over a fixed denominator, the loss is a sum over tokens, so its gradient by the adapter splits exactly into
+the part of the kept tokens and that of the dropped ones. Reported are the norms of both, the angle between
+them, and the shares of tokens and divergence dropped. A run that keeps every token is split by the paper's
+80% by entropy.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from smopd.seeds import rng
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
 
-KEEP = 0.8  # asked of runs that keep every token
+KEEP = 0.8  # for runs that keep every token
 
 
 def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = quiet) -> dict[str, Any]:
-    """The split on `examples` training examples, with the checkpoint `at` (default the newest)."""
+    """Split the gradient of `examples` training examples, at the checkpoint `at` (default the newest)."""
     folder = Run(run)
     config = folder.config
     plan = plan_of(config)
@@ -67,8 +66,8 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     verdicts = verify_all([(c.example, c.final_text) for c in played])
     rollouts = [Rollout(c.example, (c,), (v,)) for c, v in zip(played, verdicts, strict=True)]
 
-    # At the end of the run, when whatever begins late has begun. Two terms that differ in their tokens alone:
-    # they share the passes, so that one gradient is a part of the other.
+    # At the last step, when every schedule has started. The two terms differ only in their tokens and share
+    # the passes, so one gradient is a part of the other.
     moment = Moment(config.train.steps, config.train.steps, draw)
     kept = replace(term, name="kept", mean_over="all", per="reply", scale=1.0)
     if term.logged(moment).get("keep") == 1:

@@ -1,7 +1,5 @@
-"""What the paper reports, as data: every number of its result tables, and where it stands.
-
-The numbers are those of the print, in percent and percentage points; where the paper's own runs give another
-last digit, a note says so. It leaves out the settings, which the recipes have, and any judgement.
+"""The paper's result tables as data: every number as printed, in percent and percentage points, and its
+place. Notes in paper.json mark where the paper's own runs give another last digit.
 """
 
 import json
@@ -16,9 +14,7 @@ from pydantic import TypeAdapter
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One configuration as printed; None is a number the paper does not give. The file has more, which only
-    its tests read: seeds, single runs, p values, later steps, notes.
-    """
+    """One configuration as printed; None: not in the paper. Only tests read the file's other fields."""
 
     study: str
     table: str  # "Table 2", or "text" for what no table holds
@@ -35,14 +31,13 @@ class PaperRow:
     column: str | None = None  # heading of the SHARDED number in a table with a column a configuration
 
     def accuracy(self, view: str) -> float | None:
-        """The printed accuracy of a view in percent; None for a view the paper does not have."""
         return {"full": self.full, "sharded": self.sharded}.get(view.lower())
 
     def sd(self, view: str) -> float | None:
         return {"full": self.full_sd, "sharded": self.sharded_sd}.get(view.lower())
 
     def effect(self, view: str, reference: str) -> float | None:
-        """Difference from an arm in points: as printed, else that of the printed accuracies."""
+        """Difference from the reference in points: as printed, else that of the printed accuracies."""
         printed = {"sharded": self.delta, "full": self.delta_full}.get(view)
         if printed is not None or self.arm == reference:
             return printed
@@ -57,13 +52,12 @@ _SIZE = re.compile(r"(?:.*/)?(?:qwen3-)?(1\.7b|4b|8b)")
 
 @cache
 def paper_data() -> dict[str, Any]:
-    """paper.json: where the numbers are from, and the studies with their rows."""
     return json.loads(files("smopd.study").joinpath("paper.json").read_text(encoding="utf-8"))
 
 
 @cache
 def paper_rows(study: str) -> tuple[PaperRow, ...]:
-    """The rows of a study in the order of the print; none for a name the paper does not have."""
+    """The rows of a study in printed order; empty for a study the paper does not have."""
     rows = (row for one in paper_data()["studies"] if one["name"] == study for row in one["rows"])
     return TypeAdapter(tuple[PaperRow, ...]).validate_python([row | {"study": study} for row in rows])
 
@@ -75,7 +69,7 @@ def paper_model(name: str) -> str | None:
 
 
 def find(study: str, model: str, arm: str, steps: int | None = None) -> PaperRow | None:
-    """The row of a configuration; without `steps`, the one the study has, unless it has several."""
+    """The row of a configuration; without `steps`, the only one. None if there is none or several."""
     wanted = (paper_model(model), arm)
     rows = [r for r in paper_rows(study) if (r.model, r.arm) == wanted and steps in (None, r.steps)]
     return rows[0] if len(rows) == 1 else None

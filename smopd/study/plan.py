@@ -1,5 +1,5 @@
-"""A study file, and the grid of runs it asks for: arms x seeds x models x values of any setting. A cell is an
-ordinary run, known by the hash of its settings, so studies that share a folder share cells.
+"""Study files and their grid of runs: arms x seeds x models x values of any setting. A cell is an ordinary
+run, known by the hash of its settings, so studies that share a folder share cells.
 """
 
 import re
@@ -17,24 +17,20 @@ from smopd.files import digest
 
 STUDIES = Path(__file__).parent / "studies"
 Tree = dict[str, Any]
-# One evaluation for all cells.
+# Settings that all cells must share.
 SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.", "rules.")
 KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms"]
 KEYS += ["models"]
 
 
 class Choice(NamedTuple):
-    """One of the arms or models compared."""
-
     name: str
-    of: str | None  # an arm's method (None: the recipe's), a model's recipe
+    of: str | None  # method of an arm (None: the recipe's) or recipe of a model
     set: Tree
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One run of the grid; `folder` is its name under cells/."""
-
     model: str
     arm: str
     axes: Tree
@@ -55,8 +51,6 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class Study:
-    """A study file, checked, with all its cells."""
-
     name: str
     title: str
     about: str
@@ -71,19 +65,19 @@ class Study:
     tree: Tree  # the file's tables, with what was set on the command line
 
     def base_config(self, model: str) -> Config:
-        """What the untrained model is evaluated with: as the first cell of that model is."""
+        """The config for evaluating the untrained model: that of its first cell."""
         return next(cell.config for cell in self.cells if cell.model == model)
 
     def base_folder(self, model: str) -> str:
-        """Its name under base/: by what an evaluation depends on, not by how anything was trained."""
-        # Without defaults: settings that a later version adds change nothing.
+        """Its name under base/, from the settings that an evaluation depends on."""
+        # Without defaults, so that settings added later change nothing.
         settings = flatten(self.base_config(model).model_dump(exclude_defaults=True))
         chosen = {k: v for k, v in settings.items() if k.startswith(("model.", "chat.", *SHARED))}
         return f"{slug(model)}-{digest(chosen, 6)}"
 
 
 def slug(text: str) -> str:
-    """In characters every file system takes."""
+    """Reduce text to characters that every file system accepts."""
     return re.sub(r"[^\w.]+", "-", text).strip("-.").lower()[:40] or "x"
 
 
@@ -92,7 +86,7 @@ def study_names() -> list[str]:
 
 
 def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
-    """A shipped study by name, or a TOML file, with `a.b=value` settings for all cells."""
+    """Load a shipped study by name, or a TOML file, with `a.b=value` settings for all cells."""
     name, path = str(source), Path(source)
     stem = path.name.removesuffix(".toml")
     if name in study_names():
@@ -138,7 +132,7 @@ def parse_study(tree: Tree, source: str) -> Study:
     if reader.problems:
         raise UserError("\n".join(dict.fromkeys(reader.problems)))
     cells = []
-    # Seeds last: a study that is stopped early has whole replicates.
+    # Seeds vary slowest, so that a study that is stopped early has complete replicates.
     for seed, model, values, arm in product(seeds, models, product(*axes.values()), arms):
         point = dict(zip(axes, values, strict=True))
         changes = common | model.set | arm.set | point | {"seed": seed}
@@ -157,7 +151,7 @@ def parse_study(tree: Tree, source: str) -> Study:
 
 
 def check_files(study: Study) -> None:
-    """A UserError where the data of a cell are not there: better now than once a cell."""
+    """Raise a UserError now, rather than in every cell, if data of a cell are missing."""
     for cell in study.cells:
         for key, name in (("data.train", cell.config.data.train), ("data.eval", cell.config.data.eval)):
             if not generated(name) and not name.startswith("hf:") and not Path(name).exists():
@@ -165,7 +159,7 @@ def check_files(study: Study) -> None:
 
 
 def _check_grid(cells: list[PlannedCell], source: str) -> None:
-    """Refuse two cells that are the same run, and an evaluation that is not the same for all."""
+    """Refuse cells with the same settings, and cells that are evaluated differently."""
     seen: dict[str, PlannedCell] = {}
     for cell in cells:
         if twin := seen.get(cell.key):
@@ -182,8 +176,6 @@ def _check_grid(cells: list[PlannedCell], source: str) -> None:
 
 
 class _Reader:
-    """Reads a study file's keys and collects what is wrong with them."""
-
     def __init__(self, tree: Tree, source: str) -> None:
         self.tree, self.source = tree, source
         self.problems: list[str] = []
@@ -223,7 +215,7 @@ class _Reader:
         return flat
 
     def check(self, key: str, value: Any, where: str) -> None:
-        """Complain of a setting, which may be of any of the arms' methods."""
+        """Check a setting, which may belong to any arm's method."""
         tree = next((tree for tree in self.trees if key in leaves(tree)), Config)
         self.problems += check(tree, nest({key: value}), f"{self.source}: {where}")
 
@@ -242,7 +234,7 @@ class _Reader:
         return axes
 
     def tables(self, key: str, kind: str) -> list[Choice]:
-        """Every [[arms]] or [[models]] table; `kind`: method or recipe."""
+        """Read the [[arms]] or [[models]] tables; `kind`: method or recipe."""
         rows = self.tree.get(key, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             self.complain(f"{key}: expected tables, each begun with [[{key}]]")

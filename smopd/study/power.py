@@ -1,8 +1,8 @@
-"""How small a difference a study can find, given its items and its seeds an arm.
+"""How small a difference a study can detect, given its items and its seeds per arm.
 
-The chance to find a difference is that of `clustered` in statistics.py, worked out over the distribution of
-its variance estimate: with three seeds an arm a noncentral t would promise up to ten points too much. Arms
-vary alike and means are normal. It leaves out several comparisons (a smaller `alpha` stands for them).
+Power is that of `clustered` in statistics.py, averaged over the distribution of its variance estimate: with
+three seeds per arm, a noncentral t would promise up to ten points too much. Arms are assumed to vary alike,
+with normal means. For several comparisons, pass a smaller `alpha`.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from scipy.special import stdtrit
 
 from smopd.study.statistics import FLOOR, arms, components
 
-GRID = 40  # equally likely values of each arm's spread over seeds; 300 change a detectable difference by 0.2%
+GRID = 40  # quantiles of each arm's spread over seeds; 300 change a detectable difference by 0.2%
 ALPHA = 0.05
-ITEM_GRID = 8  # of the spread over items, which is known far better
+ITEM_GRID = 8  # quantiles of the spread over items, which is known far better
 
 
 class Options(TypedDict, total=False):
-    """The keywords of `power_of`, which explains them; the first three describe a Design."""
+    """Keywords of `power_of`, explained there; the first three describe a Design."""
 
     seed_sd: Required[float]
     discordance: Required[float]
@@ -32,11 +32,10 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Design:
-    """What a pair of arms says about the next study: all are fractions, not percent.
-
-    Standard deviations: `seed_sd` of an arm's accuracy over seeds on `items`, `discordance` over items of
-    the difference between two arms' chances (item x arm), `noise` of one run of one item around what its arm,
-    its seed and the item make expected (seed x item).
+    """Standard deviations, as fractions, that two arms suggest for the next study: `seed_sd` of an arm's
+    accuracy over seeds on `items`, `discordance` over items of the difference of the arms' expected scores
+    (item x arm), and `noise` of one run of one item around its expectation by arm, seed and item (seed x
+    item).
     """
 
     items: int
@@ -49,7 +48,7 @@ class Design:
 
 
 def design(a: ArrayLike, b: ArrayLike) -> Design:
-    """Estimate a design from two arms [seeds, items] of at least two seeds each, which count alike."""
+    """Estimate a design from two arms [seeds, items] of at least two seeds each, with equal weight."""
     x, y = arms(a, b)
     part, n = components(x, y), x.shape[1]
     seeds = (part.seeds_a * len(x) + part.seeds_b * len(y)) / 2
@@ -58,19 +57,19 @@ def design(a: ArrayLike, b: ArrayLike) -> Design:
 
 
 def power_of(items: int, seeds: int, effect: float, **options: Unpack[Options]) -> float:
-    """Chance that `clustered` finds a true difference `effect` (a fraction) at the two-sided level alpha.
+    """Chance that `clustered` detects a true difference `effect` (a fraction) at the two-sided level alpha.
 
-    `noise` only matters for the floor of the test's variance and for single seeds; None takes all of
-    `seed_sd` to be noise, the most it can be. A `seed_sd` below noise / sqrt(items) is raised to it, as it
-    holds the noise. With one seed an arm the items alone are judged and `effect` is that of these two runs.
-    `verdict` asks for the chance that `compare` says gain or loss, which needs Welch's p too: up to six
-    points lower with three seeds, much lower with two, the same from five on, none with one.
+    `noise` matters only for the floor of the test's variance and for single seeds; None takes all of
+    `seed_sd` as noise. A `seed_sd` below noise / sqrt(items), which it includes, is raised to that. With one
+    seed per arm, only items are tested and `effect` is that of these two runs. `verdict`: the chance that
+    `compare` says gain or loss, which needs Welch's p too: up to six points lower with three seeds, much
+    lower with two, the same from five on.
     """
     return _power(effect, *_thresholds(items, seeds, **options))
 
 
 def detectable(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Options]) -> float:
-    """The smallest true difference found with the given power, see `power_of`; it may exceed 1."""
+    """The smallest true difference detected with the given power, see `power_of`; it may exceed 1."""
     alpha = options.get("alpha", ALPHA)
     if not alpha < power < 1:
         raise ValueError(f"power lies between alpha ({alpha}) and 1, found {power}")
@@ -86,7 +85,7 @@ def detectable(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[
 
 
 def sentence(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Options]) -> str:
-    """What a design can detect, in words."""
+    """What a design can detect, as a sentence."""
     smallest = detectable(items, seeds, power=power, **options)
     design = f"With {items} items and {'1 seed' if seeds == 1 else f'{seeds} seeds'} an arm"
     level = f"(power {power:.0%}, two-sided {100 * options.get('alpha', ALPHA):g}%)"
@@ -97,7 +96,7 @@ def sentence(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Op
 
 
 def round_up(share: float) -> str:
-    """In points, rounded up: a smaller number would promise too much."""
+    """In points, rounded up so as not to promise too much."""
     return f"{ceil(round(share * 1000, 6)) / 10:.1f}"
 
 
@@ -105,7 +104,7 @@ def _thresholds(
     items: int, seeds: int, *, seed_sd: float, discordance: float, noise: float | None = None,
     alpha: float = ALPHA, verdict: bool = False,
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """True standard error, and equally likely values of how large an observed difference must be."""
+    """The true standard error, and equally likely values of the smallest significant difference."""
     if items < 2 or seeds < 1:
         raise ValueError(f"a design needs two items and one seed, found {items} and {seeds}")
     if not 0 < alpha < 1:

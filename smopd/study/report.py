@@ -1,10 +1,8 @@
-"""A study report: its forms (one HTML page without script or outside resource, Markdown, LaTeX tables, JSON),
-its files on disk, written whole, and their audit.
+"""Study reports as HTML (one page, no script or outside resource), Markdown, LaTeX and JSON, and their audit.
 
-Every number of a table is a link to the set of runs it was computed from; its tooltip tells its id, its
-unrounded value and those runs. The audit trusts nothing between the conversations and the page: every reply
-is verified anew, every number computed anew, every file rendered anew, and whatever differs is named. It
-leaves out what the numbers are (tables.py).
+Every number of a table links to its runs, with its id and unrounded value in a tooltip. The audit trusts
+nothing between the conversations and the page: it verifies every reply, computes every number and renders
+every file again, and names whatever differs.
 """
 
 import json
@@ -33,13 +31,13 @@ if TYPE_CHECKING:
     from smopd.study.drawing import Figure
 
 _HASH = re.compile(r"\b[0-9a-f]{16,}\b")
-WIDE = 500  # points; a wider drawing gets the whole width of the page
-OWNED = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may remove
-SAME = 1e-9  # relative: sums may differ in their last digits between processors
+WIDE = 500  # points; a wider drawing takes the full width of the page
+OWNED = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may delete
+SAME = 1e-9  # relative tolerance: last digits of sums may differ between processors
 
 
 def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
-    """Collect a study's cells, write results.json and the report; the results and the page."""
+    """Collect a study, write results.json and the report; return the results and the page."""
     require_writable(folder.study_path / "report")
     results = collect(folder, track=track)
     save_results(folder.study_path / "results.json", results)
@@ -48,7 +46,6 @@ def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
 
 
 def publish_results(file: Path, out: Path | None, track: Track = quiet) -> Path:
-    """The report of a results.json alone, which needs no run folder."""
     results = load_results(file)
     out = out or file.with_name(f"{file.name.removesuffix('.json')}-report")
     if out.is_file():
@@ -59,7 +56,7 @@ def publish_results(file: Path, out: Path | None, track: Track = quiet) -> Path:
 
 
 def audit_studies(path: Path, track: Track = quiet) -> list[str]:
-    """Everything in the reports of a folder's studies that the raw conversations do not give."""
+    """List everything in the reports of a folder's studies that the raw conversations do not give."""
     folders = study_folders(path)
     if not folders:
         neither = "neither a run folder (no config.toml) nor the folder of a study (no studies/*/study.json)"
@@ -78,13 +75,11 @@ def audit_studies(path: Path, track: Track = quiet) -> list[str]:
 
 @dataclass(frozen=True)
 class Document:
-    """A study report before it takes a form."""
-
     results: Results
     tables: list[StudyTable]
     figures: list["Figure"]
-    summary: list[str]  # what the study found, see tables.verdict_lines
-    sentences: list[str]  # one a comparison
+    summary: list[str]  # see tables.verdict_lines
+    sentences: list[str]  # one per comparison
 
     @property
     def title(self) -> str:
@@ -92,7 +87,6 @@ class Document:
 
     @cached_property
     def numbers(self) -> list[TableNumber]:
-        """Every number of every table, once."""
         by_id: dict[str, TableNumber] = {}
         for table in self.tables:
             for number in table.numbers():
@@ -102,7 +96,7 @@ class Document:
 
     @cached_property
     def runs(self) -> list[Cell]:
-        """Base models first, then the cells; a run's number is its place here, from 1."""
+        """Base models first, then the cells; the number of a run is its place here, from 1."""
         return [*self.results.base, *self.results.cells]
 
     @cached_property
@@ -111,7 +105,7 @@ class Document:
 
     @cached_property
     def sets(self) -> dict[tuple[str, ...], int]:
-        """Every set of runs that some number was computed from, numbered from 1 in order of its first use."""
+        """Every set of runs behind some number, numbered from 1 in order of first use."""
         folders = dict.fromkeys(number.sources for number in self.numbers)
         return dict(zip(folders, range(1, len(folders) + 1), strict=True))
 
@@ -129,7 +123,6 @@ class Document:
         return f"{r.name}: {grid}; {items}; every arm against {r.reference}"
 
     def provenance(self) -> Table:
-        """Where every cell comes from, with whole hashes."""
         heads = ["run", "cell", "folder", "seed", "config", "data", "trained by", "evaluated by", "adapter"]
         rows = []
         for place, cell in enumerate(self.runs, 1):
@@ -141,7 +134,7 @@ class Document:
         return Table(heads=heads, rows=rows, words=range(len(heads)))
 
     def linked(self, part: Part) -> Markup | None:
-        """How the page shows a part of a cell that is a verdict or a number."""
+        """How the page shows a part of a cell: a verdict in colour, a number as a link."""
         if isinstance(part, str):
             css = part if part in ("gain", "loss") else "open"
             return Markup('<span class="{}">{}</span>').format(css, part) if part in VERDICTS else None
@@ -154,7 +147,6 @@ class Document:
 
 
 def short(text: str) -> str:
-    """Hashes cut to twelve digits."""
     return _HASH.sub(lambda match: match[0][:12], text)
 
 
@@ -181,7 +173,7 @@ def render_html(document: Document) -> str:
 
 
 def inline_svg(figure: "Figure") -> Markup:
-    """The drawing inside a page: no prolog, no style sheet of its own, ids that no other drawing has."""
+    """The drawing for a page: no prolog, no style sheet, and ids that no other drawing has."""
     text = figure.svg[figure.svg.index("<svg") :].strip()
     text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
@@ -192,7 +184,6 @@ def inline_svg(figure: "Figure") -> Markup:
 
 
 def render_markdown(document: Document) -> str:
-    """The whole report; figures are links into the folder figures/."""
     parts = [markdown_opening(document), markdown_tables(document.tables)]
     parts += ["## Figures"] if document.figures else []
     for figure in document.figures:
@@ -237,7 +228,7 @@ def latex_table(table: StudyTable, document: Document) -> str:
 
 
 def render_json(document: Document) -> str:
-    """Every number with its id, its value (twelve digits), its printed form and its runs; and the runs."""
+    """Every number with its id, value (twelve digits), printed form and runs; and the runs."""
     results = document.results
     numbers = [asdict(n) | {"value": round_finite(n.value, 12)} for n in document.numbers]
     runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
@@ -247,17 +238,16 @@ def render_json(document: Document) -> str:
 
 
 def make_document(results: Results) -> Document:
-    """The report before it takes a form."""
     from smopd.study.figures import make_figures
 
     effects = TableBuilder(results).effects
-    # The forms name missing cells themselves.
+    # Every format names missing cells itself.
     texts = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)
     return Document(results, make_tables(results, effects), make_figures(results), *texts)
 
 
 def render_files(document: Document) -> dict[str, bytes]:
-    """Every file of the report: path inside its folder -> content. Same results, same bytes."""
+    """All files of the report by path; the same results give the same bytes."""
     text = {"index.html": render_html(document), "report.md": render_markdown(document)}
     text["report.json"] = render_json(document)
     text |= {f"tables/{table.name}.tex": latex_table(table, document) for table in document.tables}
@@ -267,7 +257,7 @@ def render_files(document: Document) -> dict[str, bytes]:
 
 
 def write_study_report(results: Results, out: Path, track: Track = quiet) -> list[Path]:
-    """Write every file, each whole or not at all; remove what an earlier report left."""
+    """Write every file atomically, and delete what an earlier report left."""
     with track(f"tables and figures of {results.name}"):
         files = render_files(make_document(results))
     for path, content in files.items():
@@ -278,7 +268,7 @@ def write_study_report(results: Results, out: Path, track: Track = quiet) -> lis
 
 
 def audit_report(out: Path, fresh: Results) -> list[str]:
-    """Where the report on disk differs from what `fresh` gives: number by number, then byte by byte."""
+    """List where the report on disk differs from `fresh`: number by number, then byte by byte."""
     files = render_files(make_document(fresh))
     problems = _numbers_differ(out / "report.json", files["report.json"])
     for path, content in files.items():
@@ -297,7 +287,7 @@ def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
     try:
         old = _numbers(json.loads(path.read_bytes()))
     except OSError:
-        return []  # named as missing among the files
+        return []  # reported as a missing file
     except (ValueError, KeyError, TypeError) as error:
         return [f"{path.name}: holds no numbers that can be read: {error!r}"]
     new, problems = _numbers(json.loads(recomputed)), []
@@ -336,7 +326,6 @@ def _find_first_mismatch(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 
 def _excerpt(line: str | None, other: str | None) -> str:
-    """A line around its first difference from another, so that a long one stays readable."""
     if line is None:
         return "the file has ended"
     start = _find_first_mismatch(line, other or "")
@@ -344,6 +333,5 @@ def _excerpt(line: str | None, other: str | None) -> str:
 
 
 def _find_leftovers(out: Path, files: dict[str, bytes]) -> list[str]:
-    """Figures and tables in the report's two folders that this report does not have."""
     there = sorted(path for kind in OWNED for path in out.glob(kind) if path.is_file())
     return [name for name in (path.relative_to(out).as_posix() for path in there) if name not in files]

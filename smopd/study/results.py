@@ -1,7 +1,4 @@
-"""What a study found, as plain data in one JSON file: every cell with its items, curves and origin.
-
-A report is made from this alone, so the same file gives the same tables and figures on any machine.
-"""
+"""A study's results in one JSON file, from which alone its report is made, the same on any machine."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +23,7 @@ _RESULTS = {"name": str, "title": str, "about": str, "reference": str, "arms": [
             "paper": str, "cells": [_CELL], "base": [_CELL], "missing": [str],
             "rules?": {str: str}, "middle?": [int]}  # fmt: skip
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-TURNS = "turns"  # turn accuracy beside the views: how many of an item's middle replies were right
+TURNS = "turns"  # pseudo-view of turn accuracy: how many of an item's middle replies were right
 
 
 @dataclass(frozen=True)
@@ -42,20 +39,20 @@ class CellSource:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run and what came out. A base model has the arm "base" and no seed."""
+    """One run and its results. A base model has the arm "base" and no seed."""
 
     model: str
     arm: str
     axes: dict[str, Any]
     seed: int | None
     source: CellSource
-    # View -> one digit an item, in the study's order: in how many of its runs it was right (base 36).
-    # TURNS: how many of its middle replies.
+    # View -> one base-36 digit per item, in the study's order: how many of its runs were right, or for TURNS
+    # how many of its middle replies.
     right: dict[str, str]
     right_any: dict[str, str]  # the same for "right at any turn"
-    curves: dict[str, list[float | None]] = field(default_factory=dict)  # metric -> a value a step
+    curves: dict[str, list[float | None]] = field(default_factory=dict)  # metric -> one value per step
     tokens: dict[str, Any] | None = None  # calibration of the token log, see calibration.py
-    gradients: dict[str, Any] | None = None  # what `smopd study gradients` found, see gradients.py
+    gradients: dict[str, Any] | None = None  # of `smopd study gradients`, see gradients.py
     seconds: float | None = None  # of training
 
 
@@ -64,38 +61,37 @@ class Results:
     name: str
     title: str
     about: str
-    reference: str  # the arm every other is compared with
+    reference: str  # the arm all others are compared with
     arms: list[str]  # in the order of the study file, the reference among them
     models: list[str]
     axes: dict[str, list[Any]]  # setting -> its values
     seeds: list[int]
     views: list[str]
-    runs: int  # how often every conversation was played
+    runs: int  # number of times every conversation was played
     items: list[str]
     data: str  # the evaluation set as the config names it
-    paper: str  # the paper's study this one repeats (see paper.py), empty for one of its own
+    paper: str  # the paper's study that this one repeats (see paper.py), or empty
     cells: list[Cell]
     base: list[Cell]
     missing: list[str]  # cells that have no result yet
-    rules: dict[str, str] = field(default_factory=dict)  # by task, where replies can be judged by several
-    # By item, how many middle replies of its runs were judged; empty where their right replies are not known.
+    rules: dict[str, str] = field(default_factory=dict)  # by task, for tasks with several rules
+    # By item, how many middle replies of its runs were judged; empty if not known for every item.
     middle: list[int] = field(default_factory=list)
 
     def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
-        """The seeds of one point of the grid, in order of the seed."""
         cells = [c for c in self.cells if (c.model, c.arm) == (model, arm) and axes in (None, c.axes)]
         return sorted(cells, key=lambda c: c.seed or 0)
 
     def points(self) -> list[dict[str, Any]]:
-        """Every combination of the axes' values; one empty combination where there are no axes."""
+        """Every combination of the axes' values; one empty combination without axes."""
         return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
 
     def matrix(self, cells: list[Cell], view: str) -> np.ndarray:
-        """[seeds, items] of the given cells."""
+        """The scores of these cells, [seeds, items]."""
         return np.array([self.scores(cell, view) for cell in cells])
 
     def scores(self, cell: Cell, view: str) -> np.ndarray:
-        """[items] the share of an item's runs, or of its middle replies, that were right."""
+        """The share of each item's runs (TURNS: of its middle replies) that were right, [items]."""
         counts = np.array([int(digit, 36) for digit in cell.right[view]], dtype=float)
         return counts / (np.array(self.middle) if view == TURNS else self.runs)
 
@@ -104,24 +100,24 @@ class Results:
 
 
 def encode(counts: list[int]) -> str:
-    """How often each item was right, a base-36 digit each."""
+    """Encode counts as one base-36 digit per item."""
     if any(count >= len(DIGITS) for count in counts):
         raise UserError(f"eval.runs: a study holds at most {len(DIGITS) - 1} runs of a conversation")
     return "".join(DIGITS[count] for count in counts)
 
 
 def round_finite(value: float | None, digits: int) -> float | None:
-    """So many significant digits, and None for what is no number: results are JSON."""
+    """Round to significant digits; None for NaN and infinities, since results are JSON."""
     return None if value is None or not isfinite(value) else float(f"{value:.{digits}g}")
 
 
 def save_results(path: Path, results: Results) -> None:
-    """One line a cell, so that a change of one is a change of one line."""
+    """Write one line per cell, so that diffs stay readable."""
     write_text(path, json_by_rows(asdict(results), ("cells", "base")))
 
 
 def json_by_rows(tree: dict[str, Any], rows: Sequence[str]) -> str:
-    """JSON in which the lists named by `rows` take a line an entry, and everything else a line."""
+    """JSON with one line per entry of the lists named by `rows`, and one line for everything else."""
     parts = []
     for name, value in tree.items():
         text = json.dumps(value, ensure_ascii=False)
@@ -132,9 +128,9 @@ def json_by_rows(tree: dict[str, Any], rows: Sequence[str]) -> str:
 
 
 def load_results(path: Path) -> Results:
-    """Results as `save_results` wrote them; a UserError for a file of another shape."""
+    """Read what `save_results` wrote; raises a UserError for any other content."""
     plain = read_json(path)
-    later = {"rules", "middle"}  # which files of earlier versions lack
+    later = {"rules", "middle"}  # missing in files of earlier versions
     wanted = {f.name for f in fields(Results)} - later
     if not isinstance(plain, dict) or set(plain) - later != wanted:
         raise UserError(f"{path}: not the results of a study (expected the keys {', '.join(sorted(wanted))})")
@@ -155,10 +151,7 @@ def load_results(path: Path) -> Results:
 
 
 def _check_digits(row: dict[str, Any], plain: dict[str, Any], where: str) -> None:
-    """A digit an item, none greater than the number of runs; for every view the same two.
-
-    Of TURNS there is one, none greater than the item's middle replies.
-    """
+    """Check one digit per item, at most its runs (TURNS: its middle replies), and equal views in both."""
     items = len(plain["items"])
     for key in ("right", "right_any"):
         for view, digits in row[key].items():

@@ -1,4 +1,4 @@
-"""Runs the cells of a study: the commands `smopd train` and `smopd eval` in processes, some at a time.
+"""Run the cells of a study: the commands `smopd train` and `smopd eval` in processes, several at a time.
 
     OUT/cells/NAME/           an ordinary run folder, its evaluation in eval/trained
     OUT/configs/NAME.toml     its settings
@@ -6,8 +6,7 @@
     OUT/logs/NAME.log         what it printed
     OUT/studies/STUDY/        study.json, status.json, results.json, report/
 
-The folders decide what is still to be done, so it does not matter who ran a cell or how often this was
-killed. It leaves out what a cell computes.
+The folders decide what is left to do, so a study can be killed and resumed, and cells can run elsewhere.
 """
 
 import ctypes
@@ -31,26 +30,26 @@ from smopd.runs.layout import CONFIG, EVAL, METRICS
 from smopd.study.plan import PlannedCell, Study, parse_study
 from smopd.training.interrupt import interruptible
 
-POLL = 0.2  # seconds between looks at the processes
+POLL = 0.2  # seconds between polls of the processes
 REPORT_EVERY = 2.0  # seconds between reports, which read files of every cell
-EVALUATION_SHARE = 0.3  # of a cell's time, until finished cells tell
+EVALUATION_SHARE = 0.3  # assumed share of a cell's time
 
 
 @dataclass
 class StudyJob:
-    """One cell, or the evaluation of one untrained model, as commands to be run one after the other."""
+    """A cell, or the evaluation of an untrained model, as commands to run one after the other."""
 
     name: str
     label: str
     folder: Path
-    finished: Path  # there when all is done
+    finished: Path  # exists when the job is done
     commands: list[list[str]]
     steps: int = 0
     attempts: int = 0
     seconds: float = 0.0
     error: str = ""
     progress: float = 0.0
-    began_at: float = 0.0  # how much of it an earlier start had done
+    began_at: float = 0.0  # progress made before this attempt
 
     @property
     def done(self) -> bool:
@@ -67,16 +66,14 @@ class StudyFolder:
         return self.path / "studies" / self.study.name
 
     def cell(self, cell: PlannedCell) -> Path:
-        """The cell's run folder, whichever study named it."""
+        """The cell's run folder, whichever study created it."""
         cells = self.path / "cells"
         return min(cells.glob(f"*-{cell.key}"), default=cells / cell.folder)
 
     def base(self, model: str) -> Path:
-        """The folder of an untrained model; its evaluation is in eval/."""
         return self.path / "base" / self.study.base_folder(model)
 
     def jobs(self) -> list[StudyJob]:
-        """Everything there is to run, the untrained models first."""
         jobs = []
         for model in self.study.models:
             folder = self.base(model.name)
@@ -98,7 +95,7 @@ class StudyFolder:
             write_json(self.study_path / "study.json", self.study.tree)
             for model in self.study.models:
                 base = self.base(model.name)
-                # What another study of this place played it with is what its numbers come from.
+                # Keep the config if another study in this folder has evaluated the model with it.
                 if not (base / EVAL / "evaluation.json").exists():
                     write_text(base / CONFIG, to_toml(self.study.base_config(model.name)))
             for cell in self.study.cells:
@@ -108,7 +105,7 @@ class StudyFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """One scheduler a study; another would start the same cells."""
+        """Allow one scheduler per study; another one would start the same cells."""
         require_writable(self.study_path)
         try:
             with locked(self.study_path / ".lock"):
@@ -127,7 +124,7 @@ class StudyFolder:
 
 
 def study_folders(path: Path) -> list[StudyFolder]:
-    """The studies that were run in a folder; or the one whose own folder it is."""
+    """The studies that were run in a folder, or the one study whose own folder it is."""
     alone = (path / "study.json").exists()
     files = [path / "study.json"] if alone else sorted(path.glob("studies/*/study.json"))
     trees = {file: read_json(file) for file in files}
@@ -143,16 +140,16 @@ def command_lines(jobs: list[StudyJob]) -> list[str]:
 
 
 class Scheduler:
-    """Runs jobs, at most `width` at a time, each pinned to one of the devices there are."""
+    """Runs jobs, at most `width` at a time, each pinned to one of the visible GPUs."""
 
     def __init__(self, folder: StudyFolder, jobs: list[StudyJob], width: int, retries: int) -> None:
         self.folder, self.jobs, self.width, self.retries = folder, jobs, width, retries
         self.devices = visible_devices() if width > 1 else []
-        # By slot: the job, its process, the commands after it, when it began.
+        # By slot: the job, its process, the remaining commands, the start time.
         self.running: dict[int, tuple[StudyJob, subprocess.Popen[bytes], list[list[str]], float]] = {}
 
     def run(self, report: Callable[["Scheduler"], None]) -> None:
-        """Until every job is done or has failed. Ctrl-C stops the running ones, which save what they have."""
+        """Run until every job is done or failed. Ctrl-C interrupts running jobs, which save their state."""
         try:
             with interruptible():
                 self._run_until_done(report)
@@ -188,7 +185,7 @@ class Scheduler:
         with path.open("ab") as log:
             log.write(f"$ {shlex.join(['smopd', *command])}\n".encode())
             log.flush()
-            # A session of its own: a terminal's Ctrl-C reaches the scheduler alone, which passes it on once.
+            # In a new session, a terminal's Ctrl-C reaches only the scheduler, which passes it on once.
             process = subprocess.Popen(
                 [sys.executable, "-m", "smopd.cli", *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
@@ -197,7 +194,7 @@ class Scheduler:
         self.running[slot] = (job, process, rest, began)
 
     def _look(self, slot: int) -> StudyJob | None:
-        """What has become of a slot's process; the job, if it has to be tried again."""
+        """Check a slot's process and start its job's next command; returns the job if it must be retried."""
         job, process, rest, began = self.running[slot]
         code = process.poll()
         if code is None:
@@ -215,11 +212,11 @@ class Scheduler:
             last = (errors or lines)[-1].removeprefix("error: ")[:300]
             job.error = f"{last} (exit code {code}; {log})"
         self.folder.save_status(self.jobs)
-        # Wrong settings or files (2) do not mend themselves; anything else may have been the machine.
+        # Wrong settings or files (2) need a fix; after any other failure a retry may succeed.
         return job if job.error and code != 2 and job.attempts <= self.retries else None
 
     def _stop(self) -> None:
-        """Ctrl-C for every process; a second one does not wait for them."""
+        """Interrupt every process and wait; a second Ctrl-C kills them."""
         processes = [process for _, process, _, _ in self.running.values()]
         _signal(processes, signal.SIGINT)
         try:
@@ -230,7 +227,7 @@ class Scheduler:
 
 
 def time_left(scheduler: Scheduler) -> float | None:
-    """Seconds until the grid is done, from the time of the work done so far; None before there is any."""
+    """Seconds until the grid is done, estimated from the work so far; None before there is enough of it."""
     longest = max((job.steps for job in scheduler.jobs), default=0) or 1
     running = {id(job): began for job, _, _, began in scheduler.running.values()}
     worked = spent = ahead = 0.0
@@ -259,7 +256,7 @@ def _part(job: StudyJob) -> float:
 
 
 def visible_devices() -> list[str]:
-    """The GPUs that cells may be spread over, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs for the cells, as CUDA_VISIBLE_DEVICES names them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [device for device in named.split(",") if device.strip()]
@@ -270,10 +267,10 @@ def visible_devices() -> list[str]:
 
 def _signal(processes: list["subprocess.Popen[bytes]"], number: int) -> None:
     for process in (process for process in processes if process.poll() is None):
-        with suppress(ProcessLookupError):  # it ended in this moment
+        with suppress(ProcessLookupError):  # it has just ended
             os.killpg(process.pid, number)
 
 
 def _end_with_parent() -> None:
-    """Ctrl-C when the scheduler is killed: orphans would hold their folders against its next start."""
+    """Interrupt the child when the scheduler is killed: orphans would keep their folders locked."""
     ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG

@@ -1,8 +1,8 @@
-"""The statistics of studies that compare training methods over seeds and evaluation items.
+"""Statistics of studies that compare training methods over seeds and evaluation items.
 
-Two sources of chance stand behind an accuracy, the training seed and the items asked: Welch's test sees the
-first alone, the paired tests of smopd.evaluation.statistics the second alone, `clustered` both. The treatment
-comes first, the reference second. It leaves out seeds that are paired between arms, and verdicts.
+An accuracy varies with the training seed and with the items: Welch's test sees only the seeds, the paired
+tests of smopd.evaluation.statistics only the items, `clustered` both. The treatment comes first, the
+reference second. Seeds are never paired between arms.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ FLOOR = 0.5  # of the items' part; see clustered()
 
 
 class Welch(NamedTuple):
-    """Welch's t test; the one-sided p is for mean(a) > mean(b), a direction to be fixed before looking."""
+    """Welch's t test; the one-sided p is for mean(a) > mean(b), a direction to be fixed beforehand."""
 
     delta: float
     t: float
@@ -29,7 +29,7 @@ class Welch(NamedTuple):
 
 
 class Clustered(NamedTuple):
-    """A difference judged over seeds and items; `seeds_counted` is False where a side has one seed."""
+    """A difference over seeds and items; `seeds_counted` is False if a single seed left only the items."""
 
     delta: float
     low: float
@@ -41,12 +41,12 @@ class Clustered(NamedTuple):
 
 
 class Components(NamedTuple):
-    """Parts of the variance of a difference, each already divided by what it is a mean of."""
+    """Variance components of a difference, each already divided by its sample size."""
 
     seeds_a: float  # over the seeds of a, residual noise included
     seeds_b: float
     items: float  # over the items' differences, residual noise included
-    noise_a: float  # seed x item within an arm: what the seeds' and the items' parts both hold
+    noise_a: float  # seed x item within an arm, included in the seeds' and the items' parts
     noise_b: float
 
 
@@ -70,23 +70,19 @@ def mean_sd(values: ArrayLike) -> tuple[float, float]:
     mean = float(x.mean())
     if len(x) < 2:
         return mean, nan
-    # Equal values have no spread, though their mean may differ from them in the last digit.
+    # Equal values have no spread, although rounding may move their mean.
     return mean, float(x.std(ddof=1)) if np.ptp(x) > ROUNDING * np.abs(x).max() else 0.0
 
 
 def welch(a: ArrayLike, b: ArrayLike) -> Welch:
-    """Welch's t test of treatment a against reference b, one number a seed.
-
-    With fewer than two values on a side, or without any spread on either, there is no test: t, df and p are
-    nan.
-    """
+    """Welch's t test, one number per seed; nan with fewer than two values on a side or without any spread."""
     delta, se, df = _difference(numbers(a), numbers(b))
     t = delta / se
     return Welch(delta, t, df, float(2 * stdtr(df, -abs(t))), float(stdtr(df, -t)))
 
 
 def welch_interval(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of mean(a) - mean(b) that belongs to `welch`; nan where there is no test."""
+    """Interval of mean(a) - mean(b) that belongs to `welch`; nan if there is no test."""
     check_level(level)
     delta, se, df = _difference(numbers(a), numbers(b))
     half = float(stdtrit(df, (1 + level) / 2)) * se
@@ -99,10 +95,10 @@ def _difference(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
     delta, largest = mean_a - mean_b, max(sd_a, sd_b)
     if min(len(x), len(y)) < 2:
         return delta, nan, nan
-    if not largest:  # the means of equal values carry rounding, the values themselves don't
+    if not largest:  # from the values, whose means would carry rounding
         delta = float(x[0] - y[0])
         return 0.0 if abs(delta) <= ROUNDING * max(abs(x[0]), abs(y[0])) else delta, nan, nan
-    # In units of the larger deviation: squares of very small ones would be 0.
+    # In units of the larger deviation, since squares of very small ones underflow.
     var_a, var_b = (sd_a / largest) ** 2 / len(x), (sd_b / largest) ** 2 / len(y)
     df = (var_a + var_b) ** 2 / (var_a**2 / (len(x) - 1) + var_b**2 / (len(y) - 1))
     return delta, largest * sqrt(var_a + var_b), df
@@ -121,17 +117,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, fixed: bool = False) -> Clustered:
-    """Difference of two arms [seeds, items] on the same items, with seeds and items both drawn by chance.
+    """Difference of two arms [seeds, items] on the same items, where both seeds and items are random.
 
-    An outcome is arm + item + item x arm + seed + seed x item, all but the first by chance. The items
-    themselves cancel, so the variance of the difference is var(item x arm) / items + sum over arms of
-    var(seed) / seeds + var(seed x item) / (seeds * items). The seeds' part (the variance over seeds of their
-    means, as in Welch's test) and the items' part (the variance over items of their differences) hold the
-    last term both, so it is taken away once: V = seeds + max(items - noise, 0), with Satterthwaite's degrees
-    of freedom. V is at least half the items' part, as a handful of seeds that happen to agree does not undo
-    the noise seen within them (all of it would cover too much, see docs/study.md), and at least that of one
-    item in items + 2 (Agresti and Min). With a single seed on a side only the items are counted, unless b is
-    `fixed`: a model that was not trained, whose one row leaves nothing to chance but the items.
+    An outcome is arm + item + item x arm + seed + seed x item, all but the arm random. The items cancel, so
+    the variance of the difference is var(item x arm) / items + sum over arms of var(seed) / seeds + var(seed
+    x item) / (seeds * items). The seeds' part (the variance over seeds of their means, as in Welch's test)
+    and the items' part (the variance over items of their differences) both include the last term, so it is
+    subtracted once: V = seeds + max(items - noise, 0), with Satterthwaite's degrees of freedom. V is at least
+    half the items' part, since a few seeds that happen to agree do not undo the noise within them (all of it
+    would cover too much, see docs/study.md), and at least that of one item in items + 2 (Agresti and Min). A
+    single seed on a side leaves only the items, unless b is `fixed`: an untrained model, random only in its
+    items.
     """
     x, y = arms(a, b)
     n, (n_a, n_b) = x.shape[1], (len(x), len(y))
@@ -143,10 +139,10 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, fixed: bool =
         part = components(x, y, fixed=fixed)
         variance = part.seeds_a + part.seeds_b + max(part.items - part.noise_a - part.noise_b, 0.0)
         variance = max(variance, FLOOR * part.items, (n + 2.0) ** -2)
-        df_a, df_b = n_a - 1, max(n_b - 1, 1)  # a fixed reference has no part in what df_b divides
+        df_a, df_b = n_a - 1, max(n_b - 1, 1)  # of a fixed reference, df_b divides 0
         squares = part.seeds_a**2 / df_a + part.seeds_b**2 / df_b + part.items**2 / (n - 1)
         squares += (part.noise_a**2 / df_a + part.noise_b**2 / df_b) / (n - 1)
-        most = n_a + n_b + n - 3.0  # what all of them together have
+        most = n_a + n_b + n - 3.0  # the degrees of freedom of all parts
         df = min(variance**2 / squares, most) if squares > 0 else most
     else:
         variance = max(float((x.mean(axis=0) - y.mean(axis=0)).var(ddof=1)) / n, (n + 2.0) ** -2)
@@ -154,15 +150,12 @@ def clustered(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, fixed: bool =
     check_level(level)
     se = sqrt(variance)
     half, p = float(stdtrit(df, (1 + level) / 2)) * se, float(2 * stdtr(df, -abs(delta) / se))
-    low, high = max(delta - half, -1.0), min(delta + half, 1.0)  # no difference of shares lies beyond
+    low, high = max(delta - half, -1.0), min(delta + half, 1.0)  # the range of a difference of shares
     return Clustered(delta, low, high, se, df, p, counted)
 
 
 def components(a: ArrayLike, b: ArrayLike, *, fixed: bool = False) -> Components:
-    """The variance components of a difference, from two arms [seeds, items] of at least two seeds each.
-
-    With `fixed`, b is one row that has none of its own.
-    """
+    """Variance components of two arms [seeds, items] of at least two seeds each; a `fixed` b is one row."""
     x, y = arms(a, b)
     if len(x) < 2 or (len(y) < 2 and not fixed):
         raise ValueError(f"the spread over seeds needs two seeds an arm, found {len(x)} and {len(y)}")
@@ -179,15 +172,15 @@ def components(a: ArrayLike, b: ArrayLike, *, fixed: bool = False) -> Components
 def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
     """Whether these very runs of a and b, [seeds, items], would differ on other items.
 
-    One seed of rights and wrongs each: the exact McNemar test with its interval. Otherwise an item counts by
-    its mean over seeds: an exact sign test on the items whose means differ, which asks on how many a is
-    ahead, and a bootstrap over items, which asks by how much; the two can disagree.
+    With one seed of 0/1 scores each: the exact McNemar test with its interval. Otherwise on means over seeds:
+    an exact sign test (on how many items is a ahead?) and a bootstrap over items (by how much?), which can
+    disagree.
     """
     x, y = arms(a, b)
     once = len(x) == len(y) == 1 and bool(np.isin([x, y], (0, 1)).all())
     new, old = x.mean(axis=0), y.mean(axis=0)
     ahead, behind = new - old > ROUNDING, old - new > ROUNDING
-    # An item on which they are equal is wrong in both: no change.
+    # Equal items count as wrong in both, which is no change.
     result = paired(behind.tolist(), ahead.tolist())
     low, high = (result.low, result.high) if once else paired_bootstrap(old, new)[:2]
     test = "exact McNemar" if once else "exact sign test, bootstrap interval"
@@ -195,7 +188,7 @@ def item_test(a: ArrayLike, b: ArrayLike) -> ItemTest:
 
 
 def numbers(values: ArrayLike) -> np.ndarray:
-    """The values as floats, refused where there are none or where one isn't a finite number."""
+    """Convert to floats; a ValueError if there are none or one is not finite."""
     try:
         x = np.asarray(values, dtype=float)
     except (TypeError, ValueError):
@@ -208,7 +201,7 @@ def numbers(values: ArrayLike) -> np.ndarray:
 
 
 def arms(a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Two arms [seeds, items] of shares between 0 and 1, checked to have the same number of items."""
+    """Check two arms [seeds, items] of shares between 0 and 1 on the same items."""
     x, y = numbers(a), numbers(b)
     if x.ndim != 2 or y.ndim != 2:
         raise ValueError(f"expected arrays [seeds, items], found shapes {x.shape} and {y.shape}")

@@ -1,7 +1,4 @@
-"""What tables are put together from: numbers that know their runs, rows, and the comparisons of a study.
-
-An id says where a number belongs: table, model, point of the axes, arm, view, what.
-"""
+"""Building blocks of study tables. An id is "table/model/point of the axes/arm/view/key" of a number."""
 
 import json
 import tomllib
@@ -21,20 +18,20 @@ from smopd.study.statistics import Clustered, clustered, mean_sd
 from smopd.tables import Row, Table, parts_of
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-NONE = "\u2013"  # where a row has nothing to print
+NONE = "\u2013"  # an empty place in a row
 
 
 @dataclass(frozen=True)
 class TableNumber:
-    """One printed number: its id, the value it was rounded from (a share, not percent), its runs' folders."""
+    """A printed number: its id, unrounded value (a share, not percent), text, and the folders of its runs."""
 
     id: str
-    value: float | None  # None for what is not defined, such as a test of one seed
+    value: float | None  # None if not defined, such as a test of one seed
     text: str
     sources: tuple[str, ...]
 
 
-Entry = tuple["str | TableNumber", ...]  # what one place of a table shows, part by part
+Entry = tuple["str | TableNumber", ...]  # the parts of one place of a table
 EMPTY: Entry = (NONE,)
 TABLES: dict[str, Any] = tomllib.loads(files("smopd.study").joinpath("tables.toml").read_text("utf-8"))
 Show = Callable[[float], str]
@@ -42,9 +39,9 @@ Show = Callable[[float], str]
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTable(Table):
-    name: str  # of its LaTeX file, and where the ids of its numbers begin
+    name: str  # of its LaTeX file; the ids of its numbers begin with it
     section: str
-    fold: bool = False  # long: a page shows it on demand
+    fold: bool = False  # long: a page shows it folded
 
     def numbers(self) -> list[TableNumber]:
         parts = (part for row in self.rows for cell in row.cells for part in parts_of(cell))
@@ -55,7 +52,7 @@ def study_table(
     kind: str, rows: Sequence[Row], heads: Sequence[str] = (), *, view: str = "", fold: bool = False,
     **texts: str,
 ) -> StudyTable:  # fmt: skip
-    """A table of tables.toml; `heads` where they depend on the study, `view` where each has a table."""
+    """A table of tables.toml; `heads` if they depend on the study, `view` if every view has such a table."""
     known = TABLES[kind]
     heads = heads or known["heads"]
     texts = {key: known[key].format(view=view.upper(), **texts) for key in ("section", "title", "caption")}
@@ -81,13 +78,12 @@ Effects = dict[str, dict[Place, Comparison]]  # view -> every arm but the refere
 
 
 class Origin(NamedTuple):
-    """Where numbers come from: how their ids begin, and their runs."""
+    """The beginning of the ids of some numbers, and the runs they come from."""
 
     path: tuple[object, ...]
     cells: Sequence[Cell]
 
     def number(self, key: str, value: float, show: Show) -> Entry:
-        """A number alone in its place."""
         parts = [str(part).replace("%", "%25").replace("/", "%2F") for part in (*self.path, key)]
         sources = tuple(dict.fromkeys(cell.source.folder for cell in self.cells))
         return (TableNumber("/".join(filter(None, parts)), finite(value), show(value), sources),)
@@ -98,7 +94,7 @@ class Origin(NamedTuple):
 
 
 def mean_entry(path: tuple[object, ...], values: Sequence[tuple[Cell, float]], show: Show) -> Entry:
-    """Mean and sample standard deviation over seeds; the mean alone for one."""
+    """Mean and sample standard deviation over seeds; only the mean for a single seed."""
     if not values:
         return EMPTY
     origin, (mean, sd) = Origin(path, [cell for cell, _ in values]), mean_sd([value for _, value in values])
@@ -109,7 +105,7 @@ def mean_entry(path: tuple[object, ...], values: Sequence[tuple[Cell, float]], s
 def point_label(axes: dict[str, Any]) -> str:
     """{"train.steps": 40} -> "train.steps = 40"."""
 
-    def show(value: Any) -> str:  # quoted where it would read like two
+    def show(value: Any) -> str:  # quoted if it could be read as several
         simple = isinstance(value, str) and not set(value) & set(',="')
         return value if simple else json.dumps(value, ensure_ascii=False)
 
@@ -117,16 +113,14 @@ def point_label(axes: dict[str, Any]) -> str:
 
 
 class TableBuilder:
-    """Makes the numbers and entries of a study's tables, and its comparisons: every arm against the reference
-    at the same model and point, one family of tests a view.
-    """
+    """Builds table entries, and compares arms with the reference: one family of tests per view."""
 
     def __init__(self, results: Results, effects: Effects | None = None) -> None:
         self.results = results
         self.views = sorted(results.views, key=lambda view: view != "sharded")
         self.primary = self.views[0]  # the view the study is about
         self.axes_of = {point_label(axes): axes for axes in results.points()}
-        # Every place in the order of the study's file, whether it has results or not.
+        # Every place in the order of the study file, with or without results.
         self.places = [Place(*each) for each in product(results.models, self.axes_of, results.arms)]
         self.treatments = [place for place in self.places if place.arm != results.reference]
         self.single = len(results.models) * len(self.axes_of) == 1
@@ -138,32 +132,30 @@ class TableBuilder:
         for place in self.treatments:
             a, b = self.matrices(place, view)
             if len(a) and len(b):
-                if a.shape[1] < 2:  # a spread over items needs two of them
+                if a.shape[1] < 2:  # a spread over items needs two
                     a, b = a.mean(axis=1), b.mean(axis=1)
                 comparisons[place] = compare(a, b, names=(place.arm, self.results.reference))
         return dict(zip(comparisons, family(list(comparisons.values())), strict=True))
 
     def pair(self, place: Place, view: str) -> tuple[list[Cell], list[Cell]]:
-        """The runs of an arm, and of the reference at the same model and point, that played a view."""
+        """The runs of an arm and of its reference that played a view."""
         return self.cells(place, view), self.cells(place._replace(arm=self.results.reference), view)
 
     def matrices(self, place: Place, view: str) -> list[np.ndarray]:
-        """[seeds, items] of an arm and of the reference."""
+        """Scores [seeds, items] of an arm and of its reference."""
         return [self.results.matrix(cells, view) for cells in self.pair(place, view)]
 
     def cells(self, place: Place, view: str = "") -> list[Cell]:
-        """The runs of a place; with a view, those that played it."""
         cells = self.results.group(place.model, place.arm, self.axes_of[place.point])
         return [cell for cell in cells if not view or view in cell.right]
 
     def base(self, place: Place, view: str = "") -> list[Cell]:
-        """The evaluations of the model before training that belong to a place; with a view, those of it."""
         here = [cell for cell in self.results.base if cell.model == place.model]
         here = [cell for cell in here if cell.axes in ({}, self.axes_of[place.point])]
         return [cell for cell in here if not view or view in cell.right]
 
     def change(self, place: Place, view: str) -> Clustered | None:
-        """An arm against the model before training; None where one of them, or a second item, is missing."""
+        """An arm against the untrained model; None if either, or a second item, is missing."""
         cells, base = self.cells(place, view), self.base(place, view)
         if not cells or not base or len(self.results.items) < 2:
             return None
@@ -171,7 +163,7 @@ class TableBuilder:
         return clustered(trained, before, fixed=True)
 
     def group(self, place: Place) -> str:
-        """The heading of a block of rows; none where there is only one block."""
+        """The heading of a block of rows; empty if there is only one block."""
         return "" if self.single else place.where
 
     def label(self, place: Place) -> str:
@@ -181,12 +173,11 @@ class TableBuilder:
         return (table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more)
 
     def compared(self, table: str, place: Place, view: str) -> Origin:
-        """The origin of a comparison: the runs are the arm's and the reference's."""
         treated, reference = self.pair(place, view)
         return Origin(self.path(table, place, view), [*treated, *reference])
 
     def accuracies(self, path: tuple[object, ...], cells: list[Cell]) -> list[Entry]:
-        """Every view's accuracy, and the gap FULL less SHARDED where both are there."""
+        """Every view's accuracy, and the gap FULL - SHARDED if both were played."""
         of, columns = self.results.accuracy, {}
         for view in self.results.views:
             columns[view] = [(cell, of(cell, view)) for cell in cells if view in cell.right]
@@ -202,7 +193,6 @@ class TableBuilder:
         return Row(place.arm, entries, self.group(place))
 
     def verdict_of(self, place: Place, view: str) -> Entry:
-        """The verdict of a row, or why it has none."""
         if place.arm == self.results.reference:
             return ("reference",)
         if effect := self.effects[view].get(place):
@@ -211,12 +201,12 @@ class TableBuilder:
 
 
 def hundred(share: float) -> str:
-    """A share in percent, without the sign of it."""
+    """A share in percent, without the percent sign."""
     return percent(share).removesuffix("%")
 
 
 def plain(value: float) -> str:
-    """Three decimals; fewer for what is large, two digits for what is small."""
+    """Three decimals; none for large values, two significant digits for small ones."""
     number = finite(value)
     if number is None:
         return "n/a"

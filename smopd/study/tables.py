@@ -1,7 +1,4 @@
-"""From a study's results to its tables, in which every number knows its runs, and to sentences.
-
-It leaves out the statistics (comparison.py, power.py) and how a table looks.
-"""
+"""Make a study's tables, in which every number knows its runs, and put its findings into sentences."""
 
 import math
 from collections.abc import Iterable
@@ -21,12 +18,11 @@ from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table
 from smopd.tables import Row
 
 _unsigned = partial(points, sign=False)
-MANY = 8  # arms that one sentence can tell in full
+MANY = 8  # arms that one sentence describes in full
 Logs = list[tuple[Cell, dict[str, Any]]]
 
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
-    """Every table of the report, in order; one that has nothing to show is left out."""
     make = TableBuilder(results, effects)
     tables = [main_table(make), changes_table(make)]
     tables += [compare_table(make, "effects", view) for view in make.views[1:]]
@@ -69,7 +65,6 @@ def changes_table(make: TableBuilder) -> StudyTable:
 
 
 def compare_table(make: TableBuilder, kind: str, view: str) -> StudyTable:
-    """A row for every arm but the reference."""
     name, places = table_name(kind, view), make.treatments if make.effects[view] else []
     rows = [make.row(place, _compare_entries(make, kind, name, place, view)) for place in places]
     reference, family = make.results.reference, _family(make, view)
@@ -77,7 +72,7 @@ def compare_table(make: TableBuilder, kind: str, view: str) -> StudyTable:
 
 
 def _compare_entries(make: TableBuilder, kind: str, name: str, place: Place, view: str) -> list[Entry]:
-    """What a table of this kind shows of a comparison, and the verdict, which says where there is none."""
+    """The entries of a comparison in this kind of table, and the verdict or why there is none."""
     effect, shown = make.effects[view].get(place), [EMPTY] * (len(TABLES[kind]["heads"]) - 2)
     if effect:
         shown = COMPARED[kind](effect, make.compared(name, place, view))
@@ -108,7 +103,6 @@ def _seed_test(effect: Comparison, origin: Origin) -> list[Entry]:
 
 
 def _item_test(effect: Comparison, origin: Origin) -> list[Entry]:
-    """The paired test over items, and the interval over seeds and items."""
     i, c = effect.item_test, effect.clustered
     if i is None or c is None:
         return [EMPTY] * 8
@@ -137,7 +131,7 @@ def per_seed(make: TableBuilder) -> StudyTable:
 
 
 def power_table(make: TableBuilder) -> StudyTable:
-    """What differences the design can find, from the spreads it showed itself."""
+    """The differences the design can detect, given the spreads that it showed."""
     rows = []
     for first in (place for place in make.places if place.arm == make.results.arms[0]):
         for view in make.views:
@@ -160,7 +154,7 @@ def power_table(make: TableBuilder) -> StudyTable:
 
 
 def paper_table(make: TableBuilder) -> StudyTable:
-    """Ours beside the printed values of the paper's study that this one repeats; empty where it has none."""
+    """Our values beside those of the paper's study that this one repeats; empty if it repeats none."""
     r, rows = make.results, []
     for place in make.places:
         cells = make.cells(place)
@@ -195,7 +189,7 @@ def paper_table(make: TableBuilder) -> StudyTable:
 
 
 def _find_paper_rows(make: TableBuilder, place: Place) -> list[PaperRow]:
-    """The paper's rows of an arm: of the same model, or of each where it does not have ours."""
+    """The paper's rows of an arm: of the same model, or of all models if the paper lacks this one."""
     study, axes = make.results.paper, make.axes_of[place.point]
     varied = (v for name, v in axes.items() if name.split(".")[-1] == "steps" and isinstance(v, int))
     steps = next(varied, None)
@@ -247,12 +241,12 @@ def _means(path: tuple[object, ...], logs: Logs, columns: Iterable[str]) -> list
 
 
 def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
-    """What the study found in plain sentences: gains, losses, what may be chance, single seeds, power."""
+    """The findings in plain sentences: gains, losses, what may be chance, single seeds, power."""
     make, lines = TableBuilder(results, effects), []
     for view in make.views:
         for verdict in VERDICTS:
             those = [(p, effect) for p, effect in make.effects[view].items() if effect.verdict == verdict]
-            short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the rest
+            short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the details
             some = [_describe_effect(make, place, effect, short) for place, effect in those]
             phrase = TABLES["verdicts"][verdict].format(reference=results.reference)
             lines += [f"{view.upper()}, {phrase}: {'; '.join(some)}."] if some else []
@@ -270,7 +264,6 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
 
 
 def comparison_sentences(results: Results, effects: Effects | None = None) -> list[str]:
-    """One sentence a comparison, primary view first."""
     make, lines = TableBuilder(results, effects), []
     for view in make.views:
         for place, effect in make.effects[view].items():
@@ -285,7 +278,7 @@ def _family(make: TableBuilder, view: str) -> str:
 
 
 def _describe_changes(make: TableBuilder, view: str) -> str:
-    """What training changed: an arm alone, or the least and the most of several."""
+    """What training changed: for a single arm, or the smallest and largest change of several."""
     changes = {place: change for place in make.places if (change := make.change(place, view))}
     ends = sorted(changes, key=lambda place: changes[place].delta)
     parts = []
@@ -305,7 +298,7 @@ def _describe_effect(make: TableBuilder, place: Place, effect: Comparison, short
 
 
 def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design | None, int, list[Cell]]:
-    """Root mean squares of the comparisons' spreads, the fewest seeds of an arm, and their runs."""
+    """Root mean squares of the comparisons' spreads, the fewest seeds of an arm, and the runs."""
     designs, seeds, cells = [], [], list[Cell]()
     for place in places:
         effect = make.effects[view].get(place)

@@ -1,1 +1,1 @@
-"""Looking at a run: one self-contained HTML page, and conversations and accuracies in the terminal."""
+"""View runs: a self-contained report, pages to browse, and results in the terminal."""

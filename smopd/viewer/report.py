@@ -1,7 +1,4 @@
-"""One page about a run: the result, its evidence, the training curves, conversations before and after.
-
-It leaves out where the numbers come from (evaluation and study compute them) and the per-token view.
-"""
+"""The report page of a run: result, evidence, training curves, conversations before and after training."""
 
 import json
 import re
@@ -26,8 +23,8 @@ from smopd.viewer.pages.packing import CHARTS, json_bytes, read_app, read_script
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
 NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
-POINTS = 500  # values of a curve on the page
-# Who answered in the view teacher, and how it was told the user turns.
+POINTS = 500  # values of a curve on the page, at most
+# The view teacher: who answered, and how the user turns were presented.
 TEACHERS = {
     "averaged": "the run's averaged teacher (teacher.safetensors of the checkpoint)",
     "model": "the model itself (it has no averaged teacher)",
@@ -51,7 +48,6 @@ class Accuracy(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """The fraction correct; None when nothing was evaluated."""
         return self.correct / self.total if self.total else None
 
 
@@ -73,13 +69,10 @@ class ShownComparison(NamedTuple):
 
 
 def compare(label: str, change: Mapping[str, Any]) -> ShownComparison:
-    """A paired change, as the statistics give it, under a label."""
     return ShownComparison(label, *(change[name] for name in ShownComparison._fields[1:]))
 
 
 class ConversationPair(NamedTuple):
-    """The same task told to the model before and after training, and the right answer."""
-
     before: Outcome
     after: Outcome
     expected: str
@@ -87,7 +80,7 @@ class ConversationPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What evaluations of one data set with the same settings found."""
+    """The results of all evaluations of one data set with the same settings."""
 
     heading: str  # which data, and the settings in which it differs from the others
     accuracies: list[Accuracy]
@@ -98,7 +91,7 @@ class Measured:
 
 class Missing(NamedTuple):
     what: str
-    command: str  # that makes it
+    command: str  # that creates it
 
 
 @dataclass(frozen=True)
@@ -120,13 +113,13 @@ class ReportData:
 
 
 def verdict_words(conversation: Outcome) -> tuple[str, str]:
-    """("correct" or "wrong", what was answered, with a comma behind it; empty where that is not known)."""
+    """Return "correct" or "wrong", and the answer followed by a comma (empty if unknown)."""
     word, answer = describe_verdict(conversation.correct, conversation.extracted, conversation.status)
     return word, answer and f"{answer}, "
 
 
 def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """By which rules replies were judged, where a verifier found no answer or failed; is it a warning?"""
+    """Yield (note, whether it is a warning) on rules, the teacher, turn accuracy, failed verdicts."""
     if rules := summary.get("rules"):
         yield f"judged by: {', '.join(f'{task} {rule}' for task, rule in rules.items())}", False
     if teacher := summary.get("teacher"):
@@ -148,7 +141,7 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def notices(full: float | None, train: str, evaluated: str) -> list[str]:
-    """What lets the numbers of a run say less than they seem to. `full`: accuracy of FULL before training."""
+    """Caveats about a run's numbers; `full` is the accuracy of FULL before training."""
     lines = []
     if full is not None and full < NEAR_ZERO:
         either = "the model does not solve the whole task either"
@@ -161,13 +154,13 @@ def notices(full: float | None, train: str, evaluated: str) -> list[str]:
 
 
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
-    """Turn by turn: the user (one entry, or one a side where they differ), the reply before and after."""
+    """Yield per turn the user (two entries if before and after differ), the reply before, the reply after."""
     no_turn: dict[str, Any] = {}
     turns = zip_longest(pair.before.turns, pair.after.turns, fillvalue=no_turn)
     for number, (before, after) in enumerate(turns, 1):
         name = f"user, turn {number}"
         users = {name: (before or after)["user"]}
-        if before and after and before["user"] != after["user"]:  # a simulated user may answer each its way
+        if before and after and before["user"] != after["user"]:  # as with a simulated user
             users = {f"{name}, before": before["user"], f"{name}, after": after["user"]}
         yield users, before.get("reply"), after.get("reply")
 
@@ -191,7 +184,6 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
 
 
 def tabulate_accuracies(accuracies: Sequence[Accuracy]) -> Table:
-    """A row for every stage, a column for every view: accuracy, 95% interval, counts."""
     views, stages = dict.fromkeys(a.view for a in accuracies), dict.fromkeys(a.stage for a in accuracies)
     cells: dict[tuple[str, str], Cell] = {}
     for a in accuracies:
@@ -203,7 +195,6 @@ def tabulate_accuracies(accuracies: Sequence[Accuracy]) -> Table:
 
 
 def tabulate_comparisons(comparisons: Sequence[ShownComparison]) -> Table:
-    """Tasks that were gained and lost, and the difference in points with its interval."""
     heads = ("paired comparison", "gained", "lost", "difference", "95% interval", "p")
     rows = []
     for c in comparisons:
@@ -213,14 +204,13 @@ def tabulate_comparisons(comparisons: Sequence[ShownComparison]) -> Table:
 
 
 def first_and_last(column: Iterable[float | None]) -> tuple[float, float] | None:
-    """Means of the first and of the last tenth of a metric; None where nothing is known of it."""
+    """Means of the first and the last tenth of a metric; None if it has no values."""
     known = [value for value in column if value is not None]
     tenth = max(1, len(known) // 10)
     return (fmean(known[:tenth]), fmean(known[-tenth:])) if known else None
 
 
 def tabulate_metrics(run: Mapping[str, Any]) -> Table:
-    """Every metric at the beginning and at the end of training."""
     rows = []
     for name, column in run["metrics"].items():
         ends = first_and_last(column)
@@ -230,10 +220,7 @@ def tabulate_metrics(run: Mapping[str, Any]) -> Table:
 
 
 def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Metrics as the charts take them: steps and columns of at most POINTS values, each the mean of a few.
-
-    Rows of one step belong together; of a step repeated after a restart, the later holds.
-    """
+    """Columns of at most POINTS means for the charts; if a restart repeated a step, the later row counts."""
     rows: dict[float, dict[str, Any]] = {}
     for row in metrics:
         step = finite(row.get("step"))
@@ -249,7 +236,6 @@ def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def curve_point(values: Iterable[Any]) -> float | None:
-    """The mean of those that are numbers, in five digits."""
     known = [value for value in map(finite, values) if value is not None]
     return float(f"{fmean(known):.5g}") if known else None
 
@@ -274,7 +260,7 @@ def render_report(data: ReportData) -> str:
 
 
 def _bars(accuracies: Sequence[Accuracy]) -> list[dict[str, Any]]:
-    """What the chart of accuracies draws, view by view; stages keep their order within one."""
+    """The rows of the accuracy chart, view by view; stages keep their order within a view."""
     order = list(dict.fromkeys(a.view for a in accuracies))
     return [
         {"arm": f"{a.view} {a.stage}", "mean": a.value, "low": a.low, "high": a.high,
@@ -284,5 +270,5 @@ def _bars(accuracies: Sequence[Accuracy]) -> list[dict[str, Any]]:
 
 
 def without_advice(page: str) -> str:
-    """A page without the section on what is missing, which no number depends on."""
+    """Remove the section on what is missing, which no number depends on."""
     return re.sub(f"{ADVICE[0]}.*?{ADVICE[1]}", "", page, flags=re.DOTALL)

@@ -1,8 +1,7 @@
-"""The report of a run, made from its folder, and the audit of it.
+"""Make the report of a run from its folder, and audit it.
 
-Evaluations on the same examples with the same settings form a group; in a group the base stands against the
-newest checkpoint that was evaluated. The audit trusts nothing between the conversations and the page: every
-reply is verified anew, every number computed anew.
+Evaluations of the same examples with the same settings form a group, in which the base is compared with the
+newest evaluated checkpoint. The audit verifies every reply and computes every number again.
 """
 
 import json
@@ -30,7 +29,7 @@ from smopd.viewer import report
 from smopd.viewer.pages.conversations import answer_text
 from smopd.viewer.pages.summary import select_examples
 
-NOT_IN_HEADING = ("examples", "verifiers", "rules", "data")  # hashes and the like; the data come first
+NOT_IN_HEADING = ("examples", "verifiers", "rules", "data")  # hashes etc.; the data come first
 
 
 @dataclass
@@ -40,22 +39,19 @@ class EvaluationGroup:
 
     @property
     def finished(self) -> list[tuple[Evaluated, dict[str, Any]]]:
-        """Those with a summary, and that."""
         return [(e, e.summary) for e in self.evaluations if e.summary is not None]
 
     @property
     def sides(self) -> list[str]:
-        """The sides that were evaluated, the base first, then checkpoints from old to new."""
+        """The evaluated sides: the base first, then checkpoints from old to new."""
         return sorted({e.side for e, _ in self.finished}, key=lambda side: (side != BASE, side))
 
     def notices(self, train: str) -> list[str]:
-        """What to know before its numbers are read, of a run trained on these data."""
         base = [summary["views"] for e, summary in self.finished if e.side == BASE]
         full = next((views["full"]["accuracy"] for views in base if "full" in views), None)
         return report.notices(full, train, str(self.evaluations[0].identity.get("data", "")))
 
     def measured(self) -> report.Measured:
-        """Accuracies of all sides, base against the newest checkpoint, conversations of both."""
         accuracies, notes = list[report.Accuracy](), list[str]()
         played = defaultdict[str, list[Outcome]](list)
         *_, newest = self.sides
@@ -85,7 +81,7 @@ class EvaluationGroup:
 
 
 def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup], list[Evaluated]]:
-    """The groups in which something is finished, with before and after first; and what is no longer there."""
+    """The groups with a finished evaluation, compared ones first; and lost or unfinished evaluations."""
     evaluations, gone = evaluations_of(run, config)
     by_conditions = defaultdict[str, EvaluationGroup](EvaluationGroup)
     for evaluation in evaluations:
@@ -105,7 +101,7 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
 def missing(
     run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Evaluated]
 ) -> list[report.Missing]:
-    """What would make the report whole, and the commands for it."""
+    """What the report lacks, and the commands that would add it."""
     lacks = []
     newest = next(reversed(checkpoints(run)), None)
     if steps < config.train.steps and not config.train.patience:
@@ -159,7 +155,7 @@ def report_data(run: Path) -> report.ReportData:
 
 
 def report_run(run: Path) -> tuple[Path, report.ReportData]:
-    """Write report.html into a run folder; the page, and what it shows."""
+    """Write report.html into a run folder; return its path and what it shows."""
     path = run / "report.html"
     require_writable(path)
     data = report_data(run)
@@ -168,13 +164,13 @@ def report_run(run: Path) -> tuple[Path, report.ReportData]:
 
 
 def audit(run: Path, track: Track = quiet) -> list[str]:
-    """Everything in a run's or a study's report that its raw conversations do not give."""
+    """List everything in a run's or a study's report that its raw conversations do not give."""
     if not is_run(run):
         return audit_studies(run, track)
     folder = Run(run)
     problems = []
     for evaluation in (e for e in folder.evaluated()[0] if e.summary is not None):
-        # Rules and verifiers as they were asked for; every example of the data, whatever the limit was.
+        # The same rules and verifiers, but every example of the data, whatever the limit was.
         same = [*evaluation.settings, f"data.eval={json.dumps(evaluation.identity['data'])}", "eval.limit=0"]
         prepared = prepared_examples(folder.config_with(same), "eval")
         with track(f"verifying the replies in {evaluation.folder}"):

@@ -1,8 +1,4 @@
-"""The same evidence in a terminal, with rich: conversations before and after training, accuracies.
-
-What a model or a user said is printed as plain text: neither rich markup nor terminal escapes in it have any
-effect. It leaves out the curves and the settings, which report.py has.
-"""
+"""The report's conversations and accuracies in a terminal; all texts are printed literally."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +15,7 @@ from smopd.tables import Row, Table
 from smopd.viewer import report
 from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison
 
-NARROW = 90  # below this many columns two replies side by side would be too thin to read
+NARROW = 90  # minimum columns for two replies side by side
 
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
@@ -47,13 +43,12 @@ def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
 def accuracy_table(
     accuracies: Sequence[Accuracy], comparisons: Sequence[ShownComparison], notices: Sequence[str] = ()
 ) -> Group:
-    """Stage x view with 95% intervals and counts, and below it the paired comparisons and what to know."""
     tables = [report.tabulate_accuracies(accuracies), report.tabulate_comparisons(comparisons)]
     return Group(*(table for table in tables if table.rows), *(_note(line, "yellow") for line in notices))
 
 
 def summary_table(summary: dict[str, Any]) -> Group:
-    """One evaluation for the terminal: views with intervals, by task and shards, against FULL."""
+    """One evaluation: views with intervals, by task and number of shards, against FULL."""
     views = summary["views"]
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
     against["SHARDED against TEACHER"] = teacher = summary.get("teacher_minus_sharded")
@@ -65,7 +60,6 @@ def summary_table(summary: dict[str, Any]) -> Group:
 
 
 def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dict[str, Any]) -> Group:
-    """The accuracies of a run's base and of what was trained, and the paired change of each view."""
     sides = {"base": base, "trained": trained}
     accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
     what = "base against trained"
@@ -106,7 +100,6 @@ def _share(metrics: dict[str, Any], name: str = "accuracy", ends: str = "") -> s
 
 
 def _breakdown_table(views: dict[str, Any]) -> Table:
-    """Accuracy by task and by number of shards, where there is more than one of them."""
     rows = []
     for part, unit in (("by_task", ""), ("by_shards", " shards")):
         names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
@@ -131,12 +124,11 @@ def side_by_side(console: Console, cells: Sequence[RenderableType], least: int =
     looks: dict[str, Any] = {"show_header": False, "show_edge": False, "pad_edge": False}
     table = RichTable(expand=True, box=box.MINIMAL, border_style="dim", **looks)
     for _ in cells:
-        table.add_column(ratio=1, overflow="fold")  # a word longer than the column is continued, not cut
+        table.add_column(ratio=1, overflow="fold")  # wrap a word longer than the column
     table.add_row(*cells)
     console.print(table)
 
 
 def said(name: str, text: str | None, style: str = "") -> Text:
-    """Who says what, with nothing in it that a terminal would obey."""
     body = "(no such turn)" if text is None else visible(cut(text)) or "(empty)"
     return Text.assemble((f"{name}\n", "dim italic"), (body, style), overflow="fold")

@@ -1,8 +1,4 @@
-"""A run while it trains, in a terminal: how far it is, its curves, its last conversation token by token.
-
-It only reads the run folder, so it may run anywhere that sees the folder and be ended at any time. What
-models and users said is printed as text: neither markup nor terminal escapes in it have any effect.
-"""
+"""Watch a run in a terminal. It only reads the run folder, so it can run anywhere and stop at any time."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,14 +19,14 @@ from smopd.viewer.pages.runs import read_run
 
 CURVES = ("loss", "outcome", "delta", "weight", "kept", "clipped", "entropy", "divergence", "grad_norm")
 BLOCKS = "▁▂▃▄▅▆▇█"
-RECENT = 10  # steps whose seconds tell how long the rest takes
-LEVELS = (0.005, 0.03, 0.12, 0.5)  # divergences, in nats, from which a token is shaded more
+RECENT = 10  # steps from which the time left is estimated
+LEVELS = (0.005, 0.03, 0.12, 0.5)  # divergences, in nats, at which the shade gets darker
 RAMP = ("", "white on #203548", "white on #264b69", "white on #29567a", "white on #2f6c9c")
 LONGEST = 2000  # characters of a message shown
 
 
 def status(run: Path, run_data: dict[str, Any] | None = None) -> dict[str, Any]:
-    """How far a run is, in numbers; `run_data`: what `read_run` gave, if it was read already."""
+    """The progress of a run in numbers; `run_data`: the result of `read_run`, if already known."""
     run_data = run_data or read_run(run)
     seconds = [s for s in run_data["metrics"].get("seconds/step", []) if s is not None][-RECENT:]
     sampled = [n for n in run_data["metrics"].get("tokens/sampled", []) if n is not None][-RECENT:]
@@ -76,7 +72,7 @@ def _progress(now: dict[str, Any], width: int) -> RenderableType:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The values in so many columns, each the mean of its share; a gap where there is none."""
+    """Draw the values in at most `width` columns, each the mean of its part; a gap if there are none."""
     known = [v for v in values if v is not None]
     if not known:
         return ""

@@ -1,1 +1,1 @@
-"""`smopd view`: pages to look at runs, conversations and tokens, files without server or network."""
+"""`smopd view`: pages on runs, conversations and tokens, as files without server or network."""

@@ -1,12 +1,12 @@
-"""Writes the pages: one HTML file, one script, one style sheet, and a folder of data that is read on demand.
+"""Write the pages: one HTML file, one script, one style sheet, and a folder of data that is read on demand.
 
     VIEW/index.html, app.js, app.css
     VIEW/data/index.js        runs, studies, and a line for every conversation: read at once
     VIEW/data/p00000.js ...   packs of conversations with their tokens: read when one of them is opened
-    VIEW/data/search.js       what was said in all of them: read when somebody searches
+    VIEW/data/search.js       the texts of all conversations: read for a search
 
-The same folders give the same bytes. Nothing that a model, a user, a file or a setting said gets into the
-HTML or the script: it travels as data, and the script puts it on the page as text.
+The same folders give the same bytes. No text of a model, a user, a file or a setting gets into the HTML or
+the script: it travels as data, and the script puts it on the page as text.
 """
 
 import importlib.metadata
@@ -33,7 +33,7 @@ FOLDER = "view"
 
 
 def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet) -> Path:
-    """Write the pages of runs, studies, evaluations or folders of them; the file to open."""
+    """Write the pages of runs, studies, evaluations or folders of them; return the file to open."""
     runs, studies = discover(paths)
     folder = out or paths[0] / FOLDER
     taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
@@ -53,7 +53,7 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
 
 
 def discover(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
-    """The run folders (and evaluations that stand alone) and the studies among these paths."""
+    """Find the run folders (and evaluations that stand alone) and the studies among these paths."""
     runs, studies = list[Path](), list[StudyFolder]()
     for path in paths:
         if not path.is_dir():
@@ -79,7 +79,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _put(path: Path, content: bytes) -> Path:
-    """Write a file unless it holds just that. Pages can be made again, so nothing waits for the disk."""
+    """Write a file unless it is unchanged; no fsync, since pages can be made again."""
     try:
         if not path.exists() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,6 @@ def _put(path: Path, content: bytes) -> Path:
 def _read(
     folders: Sequence[Path], studies: Sequence[StudyFolder], data: Path
 ) -> tuple[dict[str, Any], list[Path]]:
-    """The index, and the packs as they are written."""
     runs, sources = list[dict[str, Any]](), list[ConversationSource]()
     for number, path in enumerate(folders):
         whole = is_run(path)
@@ -139,7 +138,6 @@ def _key(source: ConversationSource, runs: list[dict[str, Any]]) -> str:
 
 
 def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, Shown, bytes]]]:
-    """All conversations in packs of about one size."""
     batch, size = list[tuple[int, Shown, bytes]](), 0
     for number, source in enumerate(sources):
         for shown in _conversations(source):
@@ -161,7 +159,7 @@ def _conversations(source: ConversationSource) -> Iterator[Shown]:
 
 
 class _Rows:
-    """The list of conversations, a column each; words that come often are told by their number."""
+    """The list of conversations, one column per field; repeated words are stored by number."""
 
     def __init__(self) -> None:
         self.codes: dict[str, dict[str, int]] = {"view": {}, "task": {}, "status": {}}
@@ -190,7 +188,7 @@ class _Rows:
 def _summaries(
     runs: list[dict[str, Any]], sources: Sequence[ConversationSource], logged: dict[int, list[str]]
 ) -> Iterator[dict[str, Any]]:
-    """Every trained model against the untrained one on the same examples: of its own run, else of another."""
+    """Compare every trained model with an untrained one on the same examples, preferably of its own run."""
     for number, after in ((k, s) for k, s in enumerate(sources) if s.kind == "after"):
         same = [s for s in sources if s.kind == "before" and s.data == after.data]
         same.sort(key=lambda s: (s.run != after.run, runs[s.run]["model"] != runs[after.run]["model"]))
@@ -202,7 +200,7 @@ def _summaries(
 
 
 def _read_alone(number: int, path: Path) -> tuple[dict[str, Any], list[ConversationSource]]:
-    """An evaluation without a run folder, told as far as a run is, and itself if it is finished."""
+    """An evaluation without a run folder, in the form of a run; without a source if it is unfinished."""
     identity, summary, name = load_identity(path), load_summary(path), path.resolve().name
     empty: dict[str, Any] = {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
     run: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Conversations of evaluations and of training as records for the pages, with their token logs."""
+"""Conversations of evaluations and training as records for the pages, with their token logs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from smopd.scoring.token_log import Others
 from smopd.verify import tasks
 from smopd.viewer.pages.packing import fixed, record
 
-# The most characters of a text and tokens of a reply that go into the pages; the files have all of it.
+# Maximum characters of a text and tokens of a reply on the pages; the files have all of it.
 LONGEST_TEXT, LONGEST_REPLY = 1_000_000, 50_000
 
 
@@ -34,8 +34,6 @@ class Part:
 
 @dataclass
 class Shown:
-    """One conversation: what the list says of it, and what its own record holds."""
-
     id: str
     view: str
     task: str
@@ -54,12 +52,10 @@ class Shown:
         return sum(turn.get("tokens") or 0 for turn in self.turns)
 
     def text(self) -> str:
-        """What a search looks through."""
         messages = [part for turn in self.turns for part in (turn["user"], turn["reply"])]
         return "\n".join([self.id, *messages])[:LONGEST_TEXT]
 
     def packed(self) -> bytes:
-        """Its record: JSON, then the columns of all its parts."""
         turns, parts = [], list[Part]()
         for number, turn in enumerate(self.turns):
             turn_parts = self.parts.get(number, [])
@@ -85,7 +81,7 @@ def _summary(part: Part) -> dict[str, Any]:
 
 
 def _columns(parts: list[Part], places: dict[int, int]) -> Iterator[np.ndarray]:
-    """Two-byte columns, then one-byte ones, as the page reads them; `places` collects token ids."""
+    """Yield two-byte, then one-byte columns, in the page's order; `places` collects token ids."""
 
     def number(ids: np.ndarray) -> np.ndarray:
         unlike, inverse = np.unique(ids, return_inverse=True)
@@ -113,7 +109,7 @@ def _columns(parts: list[Part], places: dict[int, int]) -> Iterator[np.ndarray]:
 
 
 def evaluated(folder: Path) -> Iterator[Shown]:
-    """The conversations of a finished evaluation; none of one that is not."""
+    """The conversations of an evaluation; none if it is unfinished."""
     if load_summary(folder) is None:
         return
     logged = _evaluation_parts(folder / "tokens")
@@ -125,7 +121,6 @@ def evaluated(folder: Path) -> Iterator[Shown]:
 
 
 def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
-    """The conversations of one step, from its file of rollouts."""
     log = run / TOKENS / f"{file.stem}.safetensors"
     parts, pieces = _training_parts(log) if log.exists() else ({}, {})
     seen = read_jsonl(log.with_suffix(".contexts.jsonl"))
@@ -150,13 +145,12 @@ def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
 
 
 def _system(contexts: Iterable[list[dict[str, Any]]]) -> str:
-    """The system prompt, as the teacher saw it."""
     messages = (message for some in contexts for context in some for message in context.get("messages", ()))
     return next((message["content"] for message in messages if message["role"] == "system"), "")
 
 
 def answer_text(task: str, answer: Mapping[str, Any]) -> str:
-    """What was expected: a right reply where the task knows one, else what stands in the data."""
+    """The expected answer: a reference reply if the task has one, else the data's answer."""
     if "value" in answer:
         return str(answer["value"])
     known = tasks.find(task)
@@ -199,7 +193,7 @@ def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[i
 def _cut_replies(
     values: Mapping[str, np.ndarray], others: Mapping[str, Others], names: tuple[str, ...]
 ) -> Iterator[tuple[int, dict[str, np.ndarray], dict[str, Others]]]:
-    """Of every reply, whose rows stand together: its first row, its columns, its likely tokens by model."""
+    """Split a log by reply: yield the first row, the columns, and the likely tokens by model."""
     count = len(values["position"])
     changes = np.zeros(max(0, count - 1), dtype=bool)
     for name in names:

@@ -1,4 +1,4 @@
-"""A run folder as the run page shows it: settings, metrics by step, evaluations, how it ended, warnings."""
+"""The data of a run's page: settings, metrics by step, evaluations, how it ended, warnings."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,6 @@ from smopd.viewer.report import curve_point
 
 @dataclass(frozen=True)
 class ConversationSource:
-    """Where conversations come from: an evaluation of a run, or its training."""
-
     run: int
     kind: str  # "before", "after" or "training"
     name: str
@@ -45,7 +43,7 @@ def sources_of(number: int, run: Path) -> list[ConversationSource]:
 
 
 def read_run(run: Path) -> dict[str, Any]:
-    """Everything the pages tell of a run but its conversations."""
+    """Everything the pages show of a run except its conversations."""
     folder = Run(run)
     config, rows = folder.config, folder.steps
     names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
@@ -77,7 +75,6 @@ def read_run(run: Path) -> dict[str, Any]:
 
 
 def _describe_end(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
-    """In a sentence, how far the run came and why it ended there."""
     steps, patience = run.config.train.steps, run.config.train.patience
     if run.working:
         return f"At step {done} of {steps}; a process works on it, or was killed."

@@ -1,4 +1,4 @@
-"""Shows pages over HTTP on this machine alone, and makes them anew while a run goes on."""
+"""Serve pages over HTTP on this machine only, and rebuild them while a run goes on."""
 
 import threading
 import time
@@ -15,10 +15,10 @@ HOST = "127.0.0.1"
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Files of one folder, to pages of this very server: a foreign site that resolves to us gets nothing."""
+    """Serves one folder to its own pages only: a foreign host name that resolves here gets nothing."""
 
     def log_message(self, *args: Any) -> None:
-        """Nobody wants a line for every file."""
+        """Do not log every request."""
 
     def do_GET(self) -> None:
         assert isinstance(self.server, ThreadingHTTPServer)
@@ -29,7 +29,6 @@ class _Handler(SimpleHTTPRequestHandler):
         super().do_GET()
 
     def list_directory(self, path: Any) -> None:
-        """Only what the pages ask for by name."""
         self.send_error(404)
 
     def end_headers(self) -> None:
@@ -40,7 +39,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serve_folder(folder: Path, port: int) -> Iterator[str]:
-    """Inside, the folder is served; its address."""
+    """Serve the folder inside the block; yields its address."""
     try:
         server = ThreadingHTTPServer((HOST, port), partial(_Handler, directory=str(folder)))
     except OSError as error:
@@ -57,7 +56,6 @@ def serve_folder(folder: Path, port: int) -> Iterator[str]:
 
 
 def keep_calling(work: Callable[[], object], seconds: float) -> NoReturn:
-    """Call it again and again, with a pause before each time, until Ctrl-C."""
     while True:
         time.sleep(seconds)
         work()

@@ -1,4 +1,4 @@
-"""A study as its page shows it: the verdict, every arm with its seeds and interval, the items that flip."""
+"""The data of a study's page: the verdict, every arm with its seeds and interval, the items that flip."""
 
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,21 @@ from smopd.study.run import StudyFolder
 from smopd.study.table_parts import Place, TableBuilder
 from smopd.study.tables import comparison_sentences, verdict_lines
 
-FLIPS = 100  # items of an arm that are listed
+FLIPS = 100  # items listed per arm, at most
 
 
 def study_runs(folder: StudyFolder) -> list[Path]:
-    """The run folders of a study: the untrained models and the cells, those that there are."""
+    """The run folders of a study that exist: the untrained models, then the cells."""
     places = [folder.base(model.name) for model in folder.study.models]
     places += [folder.cell(cell) for cell in folder.study.cells]
     return [place for place in dict.fromkeys(places) if is_run(place)]
 
 
 def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
-    """A study in this folder, for its page; `numbers`: where its runs stand among all, by folder."""
+    """The data of a study's page; `numbers`: by folder, the position of its runs among all runs."""
     make = TableBuilder(results)
 
     def arm(name: str, cells: list[Cell], view: str) -> dict[str, Any]:
-        """Mean, its interval over items, and every seed with the run it is of."""
         matrix = results.matrix(cells, view)
         low, high = accuracy_interval(matrix.mean(axis=0))
         runs = [numbers.get(str((folder / cell.source.folder).resolve())) for cell in cells]
@@ -73,7 +72,7 @@ def _against_reference(make: TableBuilder, place: Place, view: str) -> dict[str,
 
 
 def _flips(make: TableBuilder, place: Place, view: str) -> list[dict[str, Any]]:
-    """Items whose share of right runs changes most against the reference."""
+    """Items whose share of right runs differs most from the reference, by at least 0.5."""
     treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
     change = treatment - reference
     order = [k for k in np.argsort(-np.abs(change), kind="stable") if abs(change[k]) >= 0.5][:FLIPS]

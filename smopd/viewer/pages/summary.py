@@ -1,11 +1,9 @@
-"""What improved and why, for somebody who has a minute: what was trained on what, what got better, what got
-worse, three conversations that show it.
+"""A one-minute summary: what was trained, what got better or worse, three conversations that show it.
 
-A change counts as clear where its interval leaves out 0. A view as a whole is a comparison planned before
-anybody looked: it has its own 95% interval. Its parts, by task and by number of turns, are looked at
-together: their intervals are as wide as it takes for all of them to hold at once (Bonferroni). A part's loss
-is flagged as possible where its plain 95% interval is below 0: a false alarm costs a look, a loss that nobody
-saw costs more.
+A change is clear if its interval excludes 0. Views as a whole are comparisons planned in advance, with their
+own 95% intervals. Their parts, by task and by number of turns, are looked at together, so their intervals are
+Bonferroni-corrected. A part's loss is flagged as possible if its plain 95% interval is below 0: a false alarm
+costs less than an unseen loss.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -41,7 +39,7 @@ def improved(
     run: dict[str, Any], after: ConversationSource, old: Sequence[Outcome], new: Sequence[Outcome],
     logged: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """The page of one run: untrained and trained on the same tasks; `logged`: ids that are shown first."""
+    """The data of a summary: untrained against trained on the same tasks; `logged` ids are shown first."""
     rows = _changes(old, new)
     full = next((row["before"] for row in rows if row["view"] == "full"), None)
     examples = []
@@ -66,7 +64,7 @@ def improved(
 
 
 def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Every view as a whole, then by task and by number of turns, where there are several."""
+    """Every view as a whole, then by task and by number of turns, if there are several."""
     compared: list[Compared] = []
     views = [v for v in dict.fromkeys(o.view for o in old) if any(o.view == v for o in new)]
     for view in sorted(views, key=lambda v: v != "sharded"):
@@ -101,7 +99,6 @@ def _row(
 
 
 def _sentence(rows: Sequence[dict[str, Any]]) -> str:
-    """The whole in a sentence or two."""
     sentences = []
     for row in (row for row in rows if not row["only"]):
         moved = f"{percent(row['before'])} correct before, {percent(row['after'])} after"
@@ -111,8 +108,6 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
-    """What else changed in the replies."""
-
     def measure(some: Sequence[Outcome]) -> tuple[float, float, float]:
         turns = [turn for o in some for turn in o.turns]
         cut = sum(turn["stop"] == "length" for turn in turns)
@@ -129,7 +124,6 @@ def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
 
 
 def _training(run: dict[str, Any]) -> list[str]:
-    """What the training itself saw."""
     shown: dict[str, tuple[str, Callable[[float], str]]] = {
         "outcome": ("Correct final answers while training", percent),
         "delta": ("Distance between model and copy, nats a token", "{:.3f}".format),
@@ -145,9 +139,7 @@ def _training(run: dict[str, Any]) -> list[str]:
 def select_examples(
     old: Sequence[Outcome], new: Sequence[Outcome], logged: Collection[str] = ()
 ) -> list[tuple[Outcome, Outcome, str]]:
-    """Conversations that show the change, before and after, and what they show: two that were gained, of two
-    tasks if it can be, and one that was lost, or is still wrong. `logged`: ids that are shown first.
-    """
+    """Two gains (of two tasks if possible), then a loss or one still wrong; `logged` ids come first."""
     view = "sharded" if any(o.view == "sharded" for o in new) else (new[0].view if new else "")
     was, now = ({o.id: o for o in some if o.view == view and not o.run} for some in (old, new))
     shared = sorted((i for i in was if i in now), key=lambda i: i not in logged)
@@ -164,9 +156,9 @@ def select_examples(
 
 
 def _describe_method(name: str) -> str:
-    """What training did, in plain words: for a method without a teacher, what its declaration says."""
+    """What training did, in plain words: for a baseline, the summary of its declaration."""
     try:
         method = find_method(name)
-    except ValueError:  # a file of somebody's that is not here
+    except ValueError:  # somebody's file that is not on this machine
         return DISTILLED
     return method.summary if method.group == "baselines" else DISTILLED
