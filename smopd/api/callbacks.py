@@ -26,7 +26,6 @@ class CallbackHooks(Hooks):
         self._per_epoch = 1.0
 
     def begin(self, trainer: "Trainer") -> None:
-        """Call on_train_begin, with the log of earlier steps in the state."""
         config, state, handler = trainer.config, self.state, self.handler
         self.args = self.given.for_callbacks(str(trainer.folder.path), config)
         handler.model, handler.optimizer = trainer.model, trainer.optimizer
@@ -56,7 +55,6 @@ class CallbackHooks(Hooks):
         self.report({f"eval_{view}": value for view, value in accuracy.items()})
 
     def report(self, metrics: dict[str, float]) -> None:
-        """Report an evaluation to the callbacks, and remember the best."""
         self.log({**metrics, "step": self.state.global_step, "epoch": self.state.epoch})
         self._ask(self.handler.on_evaluate, metrics)
         name = self.given.metric_for_best_model or ""

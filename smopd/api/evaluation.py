@@ -79,7 +79,6 @@ def evaluate(
 
 
 def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
-    """Add this call's examples and verifier to the inputs that the evaluation's folder keeps."""
     custom.unload_verifiers()
     known, every = None, False
     if verifier is None:

@@ -44,7 +44,6 @@ class Inputs:
 
     @property
     def digest(self) -> str:
-        """A short hash of all texts; empty if there are none."""
         return digest(self.texts, 4) if self.texts else ""
 
     def add(

@@ -136,7 +136,6 @@ class _Screen:
         self.console.print(said(name, text, style="cyan"))
 
     def replies(self, replies: Replies, label: str = "") -> None:
-        """Show the replies, side by side if there is room."""
         cells = []
         for name, turn in replies.items():
             cut = " (cut by the token limit)" if turn.stop == Stop.LENGTH else ""
@@ -144,12 +143,10 @@ class _Screen:
         side_by_side(self.console, cells, COLUMNS)
 
     def waiting(self, name: str) -> AbstractContextManager[object]:
-        """Show progress while a model writes, on a terminal."""
         return progress.track(f"{name} is writing") if progress.console.is_terminal else nullcontext()
 
 
 def _example(resolved: Target, task: str | None, system: str) -> Example:
-    """The task to play, or an empty one with a system prompt."""
     if task is None:
         return Example("chat", "", system, (), "", {})
     examples = {e.id: e for e in prepared_examples(resolved.config, "eval")}
@@ -182,7 +179,6 @@ def _open(
 
 
 def _play(talk: Talk, screen: _Screen) -> None:
-    """Play the task shard by shard, and verify the last replies."""
     shards = talk.example.shards
     if talk.example.system:
         screen.user("system", talk.example.system)

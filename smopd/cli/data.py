@@ -216,7 +216,6 @@ def _new(out: Path, *beside: str) -> None:
 
 
 def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> Any:
-    """The sharder that asks a model, or None for the rule-based one."""
     for option, value, other in (("sharder", kind, "llm"), ("fallback", options["fallback"], "drop")):
         if value not in ("rule", other):
             raise UserError(f"--{option}: expected rule or {other}, found {value!r}")

@@ -24,7 +24,7 @@ MOST, SHOWN = 20, 3  # problems listed, examples named with a warning
 
 @dataclass
 class Report:
-    """`errors` lists at most MOST of `broken` lines; a warning is (what, count, some examples)."""
+    """`errors` lists at most MOST of the `broken` lines; a warning is (what, count, some examples)."""
 
     file: str
     examples: list[Example] = field(default_factory=list)

@@ -19,7 +19,6 @@ def _spread(values: Sequence[int]) -> dict[str, Any]:
 
 
 def describe(examples: Sequence[Example]) -> dict[str, Any]:
-    """Counts and lengths of a data set, overall and by task, the largest task first."""
     counts = Counter(e.task for e in examples)
     order = sorted(counts, key=lambda task: (-counts[task], task))
     groups = {task: _group([e for e in examples if e.task == task]) for task in order}

@@ -20,7 +20,6 @@ ENDINGS = (".eval", ".json")
 
 
 def write_inspect_log(folder: Path, out: Path) -> Path:
-    """Write the log of the evaluation in `folder`; the suffix of `out` selects the format."""
     if out.suffix not in ENDINGS:
         raise UserError(f"{out}: a log of inspect_ai ends in {' or '.join(ENDINGS)}")
     try:

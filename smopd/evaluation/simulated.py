@@ -110,7 +110,6 @@ class SimulatedUser:
         state.revealed.append(shard)
 
     def _classify(self, state: _State, cancellation: Cancellation) -> None:
-        """Classify the last reply and, if it is an attempt, extract its answer."""
         conversation, state.cancellation = state.conversation, cancellation
         reply = conversation.turns[-1].text
         if not reply.strip():

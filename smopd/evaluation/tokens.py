@@ -38,7 +38,6 @@ class TokenRecorder:
     only: Container[str]  # ids of the examples that are logged
 
     def __call__(self, view: str, run: int, number: int, played: Sequence[Conversation]) -> None:
-        """Write a group's token log; no file if it has no tokens."""
         played = [one for one in played if one.example.id in self.only]
         places = [(c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns)]
         replies = [place for place in places if place[2].reply]

@@ -21,7 +21,6 @@ def changes(stored: Config, now: Config) -> Changes:
 
 
 def refused(changed: Changes) -> list[str]:
-    """Return a line for every change that is not allowed."""
     lines = []
     for key, (old, new) in changed.items():
         if key not in RECORDED:

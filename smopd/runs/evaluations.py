@@ -36,18 +36,15 @@ OPTIONS = {"data.eval": "--data", "eval.limit": "--limit", "eval.runs": "--runs"
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One evaluation of a run. `side`: "base", or the name of the checkpoint."""
-
     folder: Path
     where: str  # the folder, relative to the run
-    side: str
+    side: str  # "base", or the name of the checkpoint
     identity: dict[str, Any]
     summary: dict[str, Any] | None  # None: not finished, or no longer there
     settings: tuple[str, ...] = ()  # KEY=VALUE, as requested
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What must be equal in two evaluations to compare them."""
         return conditions(self.identity)
 
 
@@ -176,7 +173,6 @@ def evaluate_side(
 
 
 def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
-    """The run's folder with this evaluation, finished or not, else a new one."""
     for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
         if load_identity(file.parent) == wanted:
             return file.parent

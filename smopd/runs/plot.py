@@ -40,7 +40,6 @@ def plot(run: "Run", path: str | Path | None = None) -> "Figure":
 
 
 def _accuracies(axes: Any, evaluations: list[Any]) -> None:
-    """Draw a group of bars per view, with a bar per evaluation."""
     views = list(dict.fromkeys(view for evaluation in evaluations for view in evaluation))
     width = 0.8 / len(evaluations)
     for number, evaluation in enumerate(evaluations):

@@ -119,7 +119,6 @@ def teacher_contexts(
 
 
 def write(path: Path, columns: Columns) -> None:
-    """Write the log atomically."""
     names = {key: getattr(columns, key) for key in ("ids", "terms", "selecting", "views", "pieces")}
     write_tokens(path, columns.values, columns.others, names)
 

@@ -116,7 +116,6 @@ class RunFolder:
         self._append(self.warnings_file, row)
 
     def record_start(self, row: dict[str, Any]) -> None:
-        """Record where and with what the run starts or resumes."""
         self._append(self.starts_file, row)
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:

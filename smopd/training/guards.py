@@ -93,7 +93,6 @@ def _drops(cap: Cap) -> bool:
 
 
 def _suggest_uncapping(config: Config, term: str) -> str:
-    """Suggest settings under which tokens over the term's cap keep their gradient."""
     helpful = []
     for name, value in _remedies(config, "clipped").items():
         section = config.objective.model_copy(update={name: value})

@@ -19,7 +19,7 @@ PATIENCE = timedelta(days=30)  # an evaluation may take longer than a collective
 
 
 class Processes:
-    """This process's place in the run. All processes must call the collective methods together."""
+    """This process's place in the run. All methods but `share` and `close` are collective operations."""
 
     def __init__(self) -> None:
         self.device = default_device()
@@ -48,7 +48,7 @@ class Processes:
         return list(items)[start:stop]
 
     def gather(self, items: Sequence[T]) -> list[T]:
-        """Concatenate the lists of all processes in rank order, on every process. Collective."""
+        """Concatenate the lists of all processes in rank order, on every process."""
         if self.world_size == 1:
             return list(items)
         parts: list[Any] = [None] * self.world_size
@@ -56,11 +56,11 @@ class Processes:
         return [item for part in parts for item in part]
 
     def broadcast(self, value: T) -> T:
-        """The first process's value, on every process. Collective."""
+        """The first process's value, on every process."""
         return self.on_first(lambda: value)
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """Do `work` on the first process; all return its result or raise (others a UserError). Collective."""
+        """Do `work` on the first process; all return its result, or raise its error (others a UserError)."""
         if self.world_size == 1:
             return work()
         box: list[Any] = [None, None]
@@ -79,16 +79,14 @@ class Processes:
         return result
 
     def any_of(self, flag: bool) -> bool:
-        """Whether the flag is set on any process. Collective."""
         return any(self.gather([flag]))
 
     def all_max(self, number: int) -> int:
-        """The maximum over all processes. Collective."""
         return max(self.gather([number]))
 
     @torch.no_grad()
     def all_reduce(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Sum every tensor over the processes in place, in one message. Collective."""
+        """Sum every tensor over the processes in place, in one message."""
         if self.world_size == 1 or not tensors:
             return
         joined = torch.cat([t.reshape(-1) for t in tensors])
@@ -97,7 +95,6 @@ class Processes:
             tensor.copy_(piece.view_as(tensor))
 
     def barrier(self) -> None:
-        """Wait for all processes. Collective."""
         self.gather([None])
 
     def close(self) -> None:
