@@ -19,7 +19,7 @@ from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
 LONGEST = 40_000  # characters of request and shards; longer ones are not compared
-MOST, SHOWN = 20, 3  # problems listed, examples named with a warning
+MOST, SHOWN = 20, 3  # errors listed, examples named per warning
 
 
 @dataclass

@@ -66,7 +66,7 @@ def _failure(
     first, references = examples[0], [*replies_of(examples[0].answer)]
     verdicts = verify_all([(first, reply) for reply in (*references, *GARBAGE)], tell)
     garbage = verdicts[len(references) :]
-    if all(verdict.status in FAILED for verdict in verdicts):  # is it this example alone?
+    if all(verdict.status in FAILED for verdict in verdicts):  # is it only this example?
         others = [(example, [*replies_of(example.answer), *GARBAGE][0]) for example in examples[1:3]]
         verdicts += verify_all(others, tell)
     if not all(verdict.status in FAILED for verdict in verdicts):

@@ -39,7 +39,7 @@ def wilson(correct: float, total: int, level: float = LEVEL) -> tuple[float, flo
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre, scale = correct + z**2 / 2, total + z**2
     half = z * sqrt(correct * (total - correct) / total + z**2 / 4)
-    # At the ends the formula gives 0 and 1 but for rounding.
+    # At the ends the formula gives 0 and 1, except for rounding.
     low, high = (centre - half) / scale, (centre + half) / scale
     return max(0.0, low) if correct else 0.0, min(1.0, high) if correct < total else 1.0
 

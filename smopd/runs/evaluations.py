@@ -29,7 +29,7 @@ from smopd.tracking import Track, quiet
 
 log = logging.getLogger("smopd")
 BASE = "base"
-TRAINED = "trained"  # folder of the evaluation after training, where a run is evaluated only once
+TRAINED = "trained"  # folder of the evaluation after training, in a quickstart or a study
 # Options of `smopd eval` that stand for --set.
 OPTIONS = {"data.eval": "--data", "eval.limit": "--limit", "eval.runs": "--runs"}
 
