@@ -1,1 +1,1 @@
-"""What `import smopd` offers to train, evaluate and look at runs: a layer over the one training loop."""
+"""The Python interface to train, evaluate and inspect runs: a layer over the training loop."""

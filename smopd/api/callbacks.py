@@ -1,7 +1,7 @@
-"""transformers' `TrainerCallback`s at the points of our training loop.
+"""Call transformers' `TrainerCallback`s from smopd's training loop.
 
 Called: on_train_begin, on_step_begin, on_step_end, on_log, on_evaluate, on_save, on_train_end. Honoured:
-should_training_stop, should_save, and should_evaluate where the run evaluates (eval_steps). Not called, for
+should_training_stop, should_save, and should_evaluate if the run evaluates (eval_steps). Not called, because
 the loop has no such points: on_epoch_*, on_substep_end, on_*optimizer_step, on_predict, on_prediction_step.
 """
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class CallbackHooks(Hooks):
-    """Keeps transformers' state, and calls the callbacks."""
-
     def __init__(self, args: "SMOPDConfig", callbacks: Sequence[Any], state: TrainerState) -> None:
         self.given, self.state, self.control = args, state, TrainerControl()
         self.handler = CallbackHandler([DefaultFlowCallback, *callbacks], None, None, None, None)
@@ -28,7 +26,6 @@ class CallbackHooks(Hooks):
         self._per_epoch = 1.0
 
     def begin(self, trainer: "Trainer") -> None:
-        """on_train_begin, with the log of what was trained before."""
         config, state, handler = trainer.config, self.state, self.handler
         self.args = self.given.for_callbacks(str(trainer.folder.path), config)
         handler.model, handler.optimizer = trainer.model, trainer.optimizer
@@ -46,7 +43,6 @@ class CallbackHooks(Hooks):
         self._ask(self.handler.on_step_begin)
 
     def step_end(self, row: dict[str, Any]) -> None:
-        """on_step_end, and on_log every `logging_steps`."""
         self.state.global_step, self.state.epoch = row["step"], row["step"] * self._per_epoch
         self._ask(self.handler.on_step_end)
         if self.control.should_log:
@@ -59,7 +55,6 @@ class CallbackHooks(Hooks):
         self.report({f"eval_{view}": value for view, value in accuracy.items()})
 
     def report(self, metrics: dict[str, float]) -> None:
-        """Tell the callbacks of an evaluation, and remember the best."""
         self.log({**metrics, "step": self.state.global_step, "epoch": self.state.epoch})
         self._ask(self.handler.on_evaluate, metrics)
         name = self.given.metric_for_best_model or ""
@@ -81,7 +76,7 @@ class CallbackHooks(Hooks):
 
 
 def as_logs(row: dict[str, Any], epoch: float) -> dict[str, Any]:
-    """A step's metrics under the names that callbacks know: numbers alone, lr as learning_rate."""
+    """A step's numeric metrics under the names that callbacks know: lr as learning_rate."""
     numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
     renamed = {"learning_rate" if key == "lr" else key: value for key, value in numbers.items()}
     return {**renamed, "epoch": epoch}

@@ -1,4 +1,4 @@
-"""`smopd.evaluate`: accuracy of a run or a model on examples, kept in a folder and continued there."""
+"""`smopd.evaluate`: accuracy of a run or a model on examples, in a folder from which it can resume."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,11 +37,11 @@ def evaluate(
     progress: bool = True,
     **more: Any,
 ) -> Evaluation:
-    """Accuracy by view of a run, or of a model as `smopd.train` takes one; the same call goes on.
+    """Evaluate a run, or a model as `smopd.train` takes one: accuracy by view. The same call resumes.
 
     `examples`: as in `smopd.train`; by default those the run or recipe names for evaluation. `verifier`: by
-    default the run's own. `base`: the run's model before training. `out`: by default a folder in the run, or
-    under runs/. Of several processes the first one plays; all of them get its result.
+    default the run's own. `base`: evaluate the run's model before training. `out`: by default a folder in the
+    run, or under runs/. With several processes the first one plays, and all get its result.
     """
     requested = {"eval.views": list(views) if views else None, "eval.limit": limit}
     requested |= flatten(settings or {}) | more
@@ -79,7 +79,6 @@ def evaluate(
 
 
 def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
-    """Examples and verifier of this call, which the evaluation's folder keeps."""
     custom.unload_verifiers()
     known, every = None, False
     if verifier is None:
@@ -94,8 +93,8 @@ def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
 
 
 def _folder(call: TrainingCall, config: Config, adapter: Path | None, base: bool) -> Path:
-    """In the run, or under runs/; named for what was evaluated, and for what it was evaluated on."""
-    # The kind of engine is left out, as of a run: what samples may change.
+    """The default folder, in the run or under runs/; its name depends on model, settings and inputs."""
+    # The kind of engine is left out, as for a run: the sampler may change.
     asked = [config.eval.model_dump(), config.chat.model_dump(), config.seed, config.data.eval]
     weights = file_digest(adapter / "adapter_model.safetensors") if adapter else ""
     mark = digest([*asked, config.model.path, call.inputs.digest, weights], 4)

@@ -1,7 +1,5 @@
-"""What was passed as Python objects, as files in a folder: examples, verifier, method, model.
-
-So a run, or an evaluation, stays a folder that says of what it is, and goes on without the Python objects.
-What is there already must be the same as what is passed now.
+"""Write examples, verifier, method and model that were passed as Python objects into files, so that a run or
+evaluation can resume from its folder without them. Existing files must equal what is passed now.
 """
 
 import hashlib
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from smopd.training.processes import Processes
 
 log = logging.getLogger("smopd")
-BEGUN = (CONFIG, "evaluation.json")  # one of them is there once a folder's work has begun
+BEGUN = (CONFIG, "evaluation.json")  # one of them exists once the work has begun
 
 
 @dataclass
@@ -41,12 +39,11 @@ class Inputs:
     texts: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     model: tuple[Any, Any] | None = None
-    # What makes a file stand for an object that has no text, once it is written.
+    # For objects without source text: registers the object under the path of its written file.
     held: dict[str, Callable[[Path], None]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        """A short hash of all of it; empty where there is nothing."""
         return digest(self.texts, 4) if self.texts else ""
 
     def add(
@@ -80,8 +77,8 @@ class Inputs:
 def judged_examples(
     rows: dict[str, Any], verifier: Any, name: str, known: Task | None = None, every: bool = False
 ) -> tuple[dict[str, list[Example]], Judges | None]:
-    """The examples by split, as ones of the verifier's task if it has one; `known`: the task that judges what
-    names none, or `every` example, where no verifier is passed.
+    """Read the examples by split, with the task of the verifier. Without a verifier, `known` is the task of
+    examples that name none, or of `every` example.
     """
     sources = {split: rereadable(part, split) for split, part in rows.items() if part is not None}
     plain = any(map(_had_plain_answers, sources.values()))
@@ -94,7 +91,7 @@ def judged_examples(
     every = judges.every if judges else every
     field = fields[0] if fields else FIELD
     functions = judges.functions if judges else {}
-    for function_task in functions:  # they are not in a file yet, and who reads examples judges none
+    for function_task in functions:  # they are not in a file yet; reading examples judges nothing
         tasks.register(Task(function_task, fields, judge=_judge_nothing))
     try:
         examples = {split: as_examples(part, split, task, field, every) for split, part in sources.items()}
@@ -109,14 +106,14 @@ def _judge_nothing(example: Any, reply: str) -> NoReturn:
 
 
 def verifier_facts(file: Path) -> str:
-    """What a verifier's file says of it; empty for one that was not written here."""
+    """The heading of a verifier's file; empty if smopd did not write it."""
     if file.parent.name != INPUTS or not file.is_file():
         return ""
     return file.read_text(encoding="utf-8").partition('"""\n\n')[0]
 
 
 def _had_plain_answers(part: Any) -> bool:
-    """Whether answers were plain when they were passed; of a file of ours its verifier's says it."""
+    """Whether answers were passed as plain values; for a file, the verifier's heading beside it says so."""
     if isinstance(part, str | Path):
         return PLAIN in verifier_facts(Path(part).parent / "verifier.py")
     return plain_answers(part)
@@ -124,9 +121,8 @@ def _had_plain_answers(part: Any) -> bool:
 
 @contextmanager
 def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
-    """Inside, the files are in OUT/inputs; the settings that name them. Work that does not begin leaves none.
-
-    With several processes the first one writes, and the others wait for it.
+    """Write the files into OUT/inputs and yield the settings that name them; delete them if the work does not
+    begin. With several processes the first one writes, and the others wait for it.
     """
     folder = out / INPUTS
     begun = any((out / name).exists() for name in BEGUN)
@@ -182,7 +178,7 @@ def weights_hash(model: Any) -> str:
 
 
 def model_settings(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """The settings that a model in memory decides; a UserError where it cannot be kept as it is."""
+    """The settings that a model in memory implies; a UserError if it cannot be saved as it is."""
     from transformers import PreTrainedModel
 
     if hasattr(model, "peft_config"):

@@ -1,10 +1,10 @@
-"""A verifier and a method that were passed as Python objects, as the text of a file.
+"""Turn a verifier or a method that was passed as a Python object into the text of a file.
 
-The file is what a run executes and keeps: so it goes on from the command line too, and a change is noticed.
-A function or class is written as `inspect.getsource` gives it, under what it looks up among the names of its
-module: other functions and classes, imports, plain data as they are now. What has no such text (a lambda, a
-function that uses variables of an enclosing one, an object with a state) is used as it is, in this process;
-then the file says so, and any other process stops there with that message.
+A run executes and keeps the file, so it can resume from the command line too, and a change is noticed. A
+function or class is written as `inspect.getsource` gives it, below what it looks up in its module: other
+functions and classes, imports, and plain data with its current value. An object without such a text (a
+lambda, a closure, an object with a state) is used directly in this process; its file says so, and any other
+process stops there with that message.
 """
 
 import ast
@@ -29,14 +29,14 @@ from smopd.plugins import file_text_digest
 from smopd.verify import custom, tasks
 
 Function = Callable[..., Any]
-# Said in the file of a verifier, and read there when a run is evaluated or goes on.
+# Written into the file of a verifier, and read there when a run is evaluated or resumed.
 EVERY, PLAIN = "It judges every example.", "It gets plain values as answers."
 _INSTALLED = [Path(smopd.__file__).parent.resolve()]
 _INSTALLED += [Path(sysconfig.get_path(p)).resolve() for p in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 
 class Written(NamedTuple):
-    """The text of a file; `reason` says why it is only a note about an object that has none."""
+    """The text of a file; `reason` says why the text is only a note about an object without source."""
 
     text: str
     reason: str = ""
@@ -46,19 +46,19 @@ class Written(NamedTuple):
 class Judges:
     """Verifier functions: the tasks they judge, and the fields their answers have."""
 
-    functions: dict[str, Function]  # by task, as they are called: with the example's answer object
+    functions: dict[str, Function]  # by task; called with the example's answer object and the reply
     fields: tuple[str, ...]
     every: bool  # one function without a task of its own, which judges every example
     file: Written
 
     @property
     def task(self) -> str:
-        """The task of examples that name none; empty where there are several."""
+        """The task of examples that name none; empty if there are several."""
         return next(iter(self.functions)) if len(self.functions) == 1 else ""
 
 
 def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
-    """What `verifier=` means; `plain`: the examples' answers are plain values, not objects."""
+    """Interpret `verifier=`; `plain`: the examples' answers are plain values, not objects."""
     verifiers: list[Any] = list(verifier) if isinstance(verifier, list | tuple) else [verifier]
     for function in verifiers:
         if not callable(function):
@@ -121,7 +121,7 @@ def method_file(method: Method) -> Written:
 
 
 def _write(what: str, objects: Sequence[Any], facts: str, compose: Callable[[], str]) -> Written:
-    """What `compose` makes under a heading; where it fails, a file that says why."""
+    """Put a heading above the text from `compose`; if that fails, write a file that says why."""
     end = f"\n\n{facts}\n" if facts else ""
     try:
         head = f"The {what} of this run, as it was passed from Python, with what it refers to."
@@ -140,11 +140,11 @@ def _write(what: str, objects: Sequence[Any], facts: str, compose: Callable[[], 
 
 
 class NoSourceError(Exception):
-    """Why an object has no text that would make it again."""
+    """Raised for an object that source text cannot recreate."""
 
 
 class Source:
-    """A growing file: `expression` gives the words for an object and adds what they need above them."""
+    """A growing file: `expression` returns code for an object and adds what the code needs above it."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -155,7 +155,6 @@ class Source:
         return "\n\n\n".join(filter(None, ["\n".join(self._imports), *self._definitions, last])) + "\n"
 
     def expression(self, value: Any) -> str:
-        """Python words for a value, in a file that has what `text` says above."""
         if isinstance(value, FunctionType | type):
             self._define(value.__name__, value)
             return value.__name__
@@ -164,7 +163,7 @@ class Source:
             return f"{self.expression(type(value))}({', '.join(args)})"
         if isinstance(value, dict):
             return "{" + ", ".join(f"{k!r}: {self.expression(v)}" for k, v in value.items()) + "}"
-        if isinstance(value, set) and value:  # in an order that does not change
+        if isinstance(value, set) and value:  # in a fixed order
             return "{" + ", ".join(sorted(map(self.expression, value))) + "}"
         if isinstance(value, re.Pattern):
             return f"__import__('re').compile({value.pattern!r}, {value.flags})"
@@ -192,7 +191,7 @@ class Source:
             self._definitions.append(f"{name} = {self.expression(value)}")
 
     def _definition(self, name: str, value: Any) -> str:
-        """The text of a function or class of the user's; what it looks up in its module is defined before."""
+        """The source of a user's function or class; what it looks up in its module is defined before it."""
         if name == "<lambda>":
             raise NoSourceError("a lambda has no text of its own")
         if getattr(value, "__closure__", None):
@@ -235,7 +234,7 @@ def _import_module(module: ModuleType, alias: str) -> str:
 
 
 def _importable_from(value: Any) -> str:
-    """The installed module from which any process can import a function or class; empty for the user's."""
+    """The installed module from which any process can import a function or class, else empty."""
     module = sys.modules.get(getattr(value, "__module__", None) or "")
     name = getattr(value, "__qualname__", ".")
     if module is None or "." in name or not _is_installed(module) or getattr(module, name, None) is not value:

@@ -1,8 +1,8 @@
-"""`SMOPDTrainer` and `SMOPDConfig`: the same run by the names that transformers and TRL have.
+"""`SMOPDTrainer` and `SMOPDConfig`: the same run under the names that transformers and TRL use.
 
-There is no loop of its own. Every field of SMOPDConfig stands for one setting of docs/configuration.md
-(`MAPPING`), and a field that is left at None for what the recipe or the default says; everything else is set
-by its own name in `overrides`. There is no field that is taken and passed over.
+They add no training loop. Every field of SMOPDConfig stands for one setting of docs/configuration.md
+(`MAPPING`); a field left at None keeps the value of the recipe or the default. All other settings go into
+`overrides` under their own names. No field is silently ignored.
 """
 
 import shutil
@@ -41,7 +41,7 @@ SHARED = ("max_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "we
 
 @dataclass(kw_only=True)
 class SMOPDConfig:
-    """What `SMOPDTrainer` takes as `args`; docs/python.md has the table."""
+    """The `args` of `SMOPDTrainer`; docs/python.md has a table of the fields."""
 
     output_dir: str | None = None
     method: str | Method | None = None
@@ -73,7 +73,7 @@ class SMOPDConfig:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __new__(cls, **arguments: Any) -> "SMOPDConfig":
-        """Point from a name that is no field to what it is called here; the rest is `__init__`'s."""
+        """Explain what an unknown argument, such as one of TRL's, is called here."""
         for name in sorted(set(arguments) - set(cls.__dataclass_fields__)):
             if explained := explain_name(name, arguments[name], _as_field):
                 raise UserError(explained)
@@ -84,7 +84,7 @@ class SMOPDConfig:
             raise UserError(f"logging_steps = {self.logging_steps}: expected a whole number of at least 1")
 
     def settings(self) -> dict[str, Any]:
-        """The settings by their own names."""
+        """Map the fields to smopd's settings."""
         settings = {MAPPING[name]: value for name in MAPPING if (value := getattr(self, name)) is not None}
         if isinstance(self.report_to, str):
             settings["train.trackers"] = [] if self.report_to == "none" else [self.report_to]
@@ -97,7 +97,7 @@ class SMOPDConfig:
         return settings | dict(self.overrides)
 
     def for_callbacks(self, output_dir: str, config: Any) -> "TrainingArguments":
-        """The same as transformers' TrainingArguments, which callbacks expect."""
+        """The equivalent TrainingArguments of transformers, which callbacks expect."""
         from transformers import TrainingArguments
 
         train, values = config.train, flatten(config.model_dump())
@@ -112,13 +112,12 @@ class SMOPDConfig:
             metric_for_best_model=self.metric_for_best_model,
             greater_is_better=True if self.metric_for_best_model else None,
             report_to="none",
-            # Without it transformers would give up accelerate's process group on a machine without a GPU.
+            # Without it transformers would drop accelerate's process group on a machine without a GPU.
             use_cpu=default_device().type == "cpu",
         )
 
 
 def _as_field(key: str, value: Any) -> str:
-    """A setting as `SMOPDConfig` takes it."""
     return f"{FIELDS[key]}={value!r}" if key in FIELDS else f"overrides={{{key!r}: {value!r}}}"
 
 
@@ -128,7 +127,7 @@ class SMOPDTrainer:
     `model`: what `smopd.train` takes; a transformers model comes with its tokenizer as `processing_class`.
     `train_dataset`, `eval_dataset`: rows with the columns of docs/python.md. `verifier`: a function
     (answer, reply) -> True, False or None. `callbacks`: transformers' TrainerCallbacks. The run folder is
-    args.output_dir; training into a folder with checkpoints goes on from the newest.
+    args.output_dir; if it has checkpoints, training resumes from the newest.
     """
 
     def __init__(
@@ -159,12 +158,12 @@ class SMOPDTrainer:
         self.run: Run | None = None  # once it is trained
         self._model, self._lora = model, _lora(peft_config)
         self._hooks = CallbackHooks(self.args, callbacks, self.state)
-        config = self._call().config(trial=True)  # a mistake in the settings is told at once
+        config = self._call().config(trial=True)  # report mistakes in the settings now
         self._hooks.args = self.args.for_callbacks(self.args.output_dir or "runs", config)
 
     @property
     def log_history(self) -> list[dict[str, Any]]:
-        """What was logged, a dict an entry, as in transformers."""
+        """The log, a dict per entry, as in transformers."""
         return self.state.log_history
 
     def add_callback(self, callback: Any) -> None:
@@ -176,7 +175,7 @@ class SMOPDTrainer:
         self._hooks.handler.remove_callback(callback)
 
     def train(self, resume_from_checkpoint: bool | None = None) -> Run:
-        """Train to the end. A run with checkpoints goes on; False: such a folder is refused instead."""
+        """Train to the end, resuming an existing run; with False, a folder that holds a run is refused."""
         call = self._call()
         out = call.folder(call.config(trial=True))
         if resume_from_checkpoint is False and is_run(out):
@@ -191,9 +190,8 @@ class SMOPDTrainer:
     def evaluate(
         self, eval_dataset: Any = None, metric_key_prefix: str = "eval", **how: Any
     ) -> dict[str, float]:
-        """Accuracy by view with its interval: of the trained run, or of the model where none is trained yet.
-
-        `eval_PREFIX`... as in transformers: eval_sharded, eval_sharded_low, eval_sharded_high.
+        """Accuracy by view with its interval, of the trained run or, before training, of the model. The keys
+        have a prefix as in transformers: eval_sharded, eval_sharded_low, eval_sharded_high.
         """
         rows = self.eval_dataset if eval_dataset is None else eval_dataset
         metrics: dict[str, float] = {}
@@ -204,7 +202,7 @@ class SMOPDTrainer:
         return metrics
 
     def evaluation(self, examples: Any = None, **how: Any) -> Evaluation:
-        """The same with its conversations: `smopd.evaluate`."""
+        """Like `evaluate`, but return the `Evaluation` with its conversations."""
         if self.run:
             return evaluate(self.run, examples, progress=False, **how)
         call = self._call()
@@ -216,13 +214,13 @@ class SMOPDTrainer:
         return evaluate(self._model, examples, verifier=self.verifier, progress=False, **how)
 
     def save_model(self, output_dir: str | Path | None = None) -> Path:
-        """Write the trained adapter, in PEFT's format, with tokenizer and model card."""
+        """Write the trained adapter in PEFT format, with tokenizer and model card; return the folder."""
         return self._on_first("save_model", lambda run: _save(run, Path(output_dir or run.path)))
 
     def push_to_hub(
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
     ) -> str:
-        """Upload what `save_model` writes to the Hugging Face hub; the commit's address."""
+        """Upload what `save_model` writes to the Hugging Face hub; return the commit's URL."""
         name = repo_id or self.args.hub_model_id
         return self._on_first("push_to_hub", lambda run: _push(run, name or run.path.name, private, token))
 
@@ -268,7 +266,7 @@ def _push(run: Run, name: str, private: bool, token: str | None) -> str:
             api = HfApi(token=token)
             repo = api.create_repo(name, private=private, exist_ok=True).repo_id
             commit = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")
-        except Exception as error:  # whatever the hub or the way there may answer with
+        except Exception as error:  # the hub or the network may raise anything
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             advice = "log in with `hf auth login`, or pass token="
             raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
@@ -276,7 +274,7 @@ def _push(run: Run, name: str, private: bool, token: str | None) -> str:
 
 
 def _lora(config: "LoraConfig | None") -> dict[str, Any]:
-    """The settings of a peft_config; a UserError where it asks for more than rank, scale and layers."""
+    """The settings of a peft_config; a UserError if it sets more than rank, alpha, dropout and targets."""
     if config is None:
         return {}
     from peft import LoraConfig

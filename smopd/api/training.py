@@ -1,4 +1,4 @@
-"""`smopd.train`: from a recipe or a model and Python objects to a run folder, by the one training loop."""
+"""`smopd.train`: train from a recipe or a model and Python objects, into a run folder."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,7 +38,7 @@ def train(
     progress: bool = True,
     **more: Any,
 ) -> Run:
-    """Train a run to its end, or continue it: the same call does both.
+    """Train a run to its end, or resume it: the same call does both.
 
     `model`: a recipe ("pocket", "qwen3-1.7b", a TOML file), a model (folder, hub id, or a transformers model
     with `tokenizer=`), or a run folder. `train`, `eval`: examples (docs/python.md has their columns) or a
@@ -55,8 +55,6 @@ def train(
 
 
 class TrainingCall:
-    """What a run is asked to be, apart from its examples."""
-
     def __init__(
         self, model: Any, method: str | Method | None, tokenizer: Any, settings: dict[str, Any],
         out: str | Path | None,
@@ -70,7 +68,7 @@ class TrainingCall:
                 raise UserError(f"tokenizer: a model that is named has its own; {advice}")
             self.name, named = str(path), identify(path)
             if named.recipe or not _names_model(self.name):
-                self.recipe = named.recipe or path  # or a complaint that names the recipes
+                self.recipe = named.recipe or path  # for an unknown name, loading it lists the recipes
             else:
                 settings = {"engine.kind": "auto", "model.path": self.name} | settings
         else:
@@ -84,7 +82,7 @@ class TrainingCall:
             self.inputs.add_method(method)
 
     def config(self, placed: Mapping[str, Any] = {}, trial: bool = False) -> Config:
-        """The settings, with those of the files that are `placed`; a `trial` goes without a method object."""
+        """Load the config with the settings of `placed` input files; a `trial` leaves out a method object."""
         settings = {**self.settings, **placed}
         if trial and isinstance(self.method, Method):
             settings = {key: v for key, v in settings.items() if not key.startswith("objective.")}
@@ -97,7 +95,7 @@ class TrainingCall:
             return self.run or Path(str(self.out)).expanduser()
         method = self.method.name if isinstance(self.method, Method) else Path(config.method).stem
         name = f"{slug(self.name, 'run')}-{method}-seed{config.seed}"
-        # What else makes it another run. More steps do not, and what samples them neither.
+        # What else makes it another run: not more steps, and not another engine.
         same = (*MAY_CHANGE, "train.steps", "seed", "model.path")
         asked = {k: toml(k, v) for k, v in self.settings.items() if not k.startswith(same)}
         if self.inputs.texts or asked:
@@ -108,7 +106,7 @@ class TrainingCall:
 def run_training(
     call: TrainingCall, rows: dict[str, Any], verifier: Any, hooks: Hooks, progress: bool
 ) -> Run:
-    """Place what was passed, then train by the loop that every run is trained by."""
+    """Write the inputs into the run folder, then train."""
     if call.checkpoint:
         raise UserError(f"{call.checkpoint}: is a checkpoint; training resumes in its run folder, {call.run}")
     base = call.config(trial=True)
@@ -117,7 +115,7 @@ def run_training(
     if verifier is not None and rows["train"] is None:
         rows = {**rows, "train": base.data.train}  # they become examples of its task
     examples, judges = judged_examples(rows, verifier, "train, eval")
-    if judges:  # first: another function is the reason for other examples, which bear its task
+    if judges:  # first, because examples carry its task: complain about a changed function before them
         call.inputs.add_verifier(judges)
     for split, part in examples.items():
         call.inputs.add_examples(split, part)
@@ -148,7 +146,7 @@ def run_training(
 
 
 def toml(key: str, value: Any) -> str:
-    """A value as the words of a setting; a UserError where it is nothing a setting can be."""
+    """Format a value as TOML; raise a UserError if no setting can have it."""
     if isinstance(value, Path):
         value = str(value)
     if hasattr(value, "tolist"):  # numpy's and torch's

@@ -1,4 +1,4 @@
-"""`smopd.variant`: a method with parts of one's own in place of its parts."""
+"""`smopd.variant`: a method with some of its parts replaced."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +36,8 @@ def variant(
     method: str | Method, *, name: str = "", terms: Sequence[str] = (), loss: Any = None, tokens: Any = None,
     cap: Any = None, turns: Any = None, teacher: Any = None,
 ) -> Method:  # fmt: skip
-    """A method with other parts: what a token costs (`loss`, a function of its logits), which tokens count
-    (`tokens`, a selector), `cap`, `turns`, `teacher`, as docs/extending.md has them; in all `terms` or some.
+    """A method with replaced parts: what a token costs (`loss`, a function of its logits), which tokens count
+    (`tokens`, a selector), `cap`, `turns`, `teacher` (see docs/extending.md), in all or only some `terms`.
     """
     if isinstance(method, str) and method not in METHODS and not method.endswith(".py"):
         raise UserError(f"variant: unknown method {method!r}; the methods are {', '.join(METHODS)}")

@@ -1,1 +1,1 @@
-"""The command line: one file a group of verbs, the options they share, and progress on standard error."""
+"""The command line: one file per group of verbs, and the options they share."""

@@ -26,7 +26,7 @@ from smopd.verify import verify
 from smopd.verify.verdict import describe_verdict
 from smopd.viewer.terminal import said, side_by_side
 
-COLUMNS = 100  # from here on two replies stand beside each other
+COLUMNS = 100  # terminal width from which two replies are shown side by side
 _task_help = "Play this task of the data, shard by shard, and judge the last reply."
 COMMANDS = """  /clean   what they would say to all of your messages in one
   /undo    take the last message back
@@ -52,8 +52,8 @@ def chat(
 ) -> None:
     """Chat with a model; for a run, base and trained answer side by side.
 
-    One message a line, from the keyboard or a pipe; /help lists the commands. Replies are greedy unless
-    eval.temperature is set, and as long as eval.tokens allows.
+    Type one message per line, or pipe them in; /help lists the commands. Replies are greedy unless
+    eval.temperature is set, and at most eval.tokens long.
 
     Examples:
       smopd chat runs/quickstart
@@ -87,17 +87,17 @@ def chat(
 
 
 class _Screen:
-    """What is shown: on standard output, or on standard error where that is for JSON."""
+    """Reads messages and shows replies, on standard error if standard output is for JSON."""
 
     def __init__(self, as_json: bool) -> None:
         self.console = console(stderr=as_json)
         self.typed = sys.stdin.isatty()
         self.prompts = self.typed and not as_json and sys.stdout.isatty()
         self.clean: list[dict[str, Any]] = []
-        self.verdicts: dict[str, dict[str, Any]] | None = None  # on a task that was told to its end
+        self.verdicts: dict[str, dict[str, Any]] | None = None  # on a task that was played to its end
 
     def lines(self) -> Iterator[str]:
-        """What the user writes, a message at a time, until the end of the input."""
+        """Yield the user's messages until the end of the input."""
         if self.typed:
             with suppress(ImportError):
                 import readline  # noqa: F401 - makes the line editable
@@ -131,12 +131,11 @@ class _Screen:
             return None
 
     def user(self, name: str, text: str) -> None:
-        """What is told to the models, where nobody typed it here."""
+        """Show a message that the user did not type here."""
         self.console.print()
         self.console.print(said(name, text, style="cyan"))
 
     def replies(self, replies: Replies, label: str = "") -> None:
-        """What they say, side by side where there is room."""
         cells = []
         for name, turn in replies.items():
             cut = " (cut by the token limit)" if turn.stop == Stop.LENGTH else ""
@@ -144,12 +143,10 @@ class _Screen:
         side_by_side(self.console, cells, COLUMNS)
 
     def waiting(self, name: str) -> AbstractContextManager[object]:
-        """A sign of life while a model writes."""
         return progress.track(f"{name} is writing") if progress.console.is_terminal else nullcontext()
 
 
 def _example(resolved: Target, task: str | None, system: str) -> Example:
-    """The task that is played, or an empty one with a system prompt."""
     if task is None:
         return Example("chat", "", system, (), "", {})
     examples = {e.id: e for e in prepared_examples(resolved.config, "eval")}
@@ -164,7 +161,7 @@ def _example(resolved: Target, task: str | None, system: str) -> Example:
 def _open(
     stack: ExitStack, resolved: Target, no_base: bool, example: Example, screen: _Screen
 ) -> tuple[Talk, dict[str, Any]]:
-    """The models, ready to answer, and what they are."""
+    """Load the models; return them with the facts that --json prints."""
     config = resolved.config
     if config.engine.kind == AUTO:  # one conversation gains nothing from vLLM, and hf shares the weights
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
@@ -182,7 +179,6 @@ def _open(
 
 
 def _play(talk: Talk, screen: _Screen) -> None:
-    """Tell the task shard by shard, and judge the last replies."""
     shards = talk.example.shards
     if talk.example.system:
         screen.user("system", talk.example.system)
@@ -215,7 +211,7 @@ def _converse(talk: Talk, screen: _Screen) -> None:
 
 
 def _command(word: str, talk: Talk, screen: _Screen) -> bool:
-    """Do what a command says; False ends the conversation."""
+    """Run a slash command; return False to end the conversation."""
     if word == "/quit":
         return False
     if word == "/reset":
@@ -240,7 +236,7 @@ def _command(word: str, talk: Talk, screen: _Screen) -> bool:
 
 @contextmanager
 def _stoppable(screen: _Screen) -> Iterator[None]:
-    """Ctrl-C inside stops this reply only; a mistake is said, and a conversation that is typed goes on."""
+    """Let Ctrl-C stop only this reply; on a terminal, show a UserError and continue the conversation."""
     try:
         yield
     except KeyboardInterrupt:

@@ -109,7 +109,7 @@ def data_check(
     verifiers: Verifiers = None,
     as_json: Json = False,
 ) -> None:
-    """Read a data set, count what is in it, and look for mistakes: each is named by file, line and field.
+    """Check a data set: count its examples, and report mistakes by file, line and field.
 
     What cannot be read is an error (exit code 2, up to 20 listed); what looks wrong is a warning.
 
@@ -216,7 +216,6 @@ def _new(out: Path, *beside: str) -> None:
 
 
 def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> Any:
-    """The model behind an endpoint as a sharder, None for the rules."""
     for option, value, other in (("sharder", kind, "llm"), ("fallback", options["fallback"], "drop")):
         if value not in ("rule", other):
             raise UserError(f"--{option}: expected rule or {other}, found {value!r}")

@@ -56,9 +56,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model or a run: accuracy with 95% intervals and a paired comparison of the views.
 
-    Of a run, its model before training is evaluated too, on the same examples with the same settings, unless
-    that is known already. Run the same command to resume a stopped one. To compare two finished ones: smopd
-    eval compare A B.
+    For a run, its model before training is evaluated too, on the same examples with the same settings, unless
+    that was done before. Run the same command to resume. To compare two results: smopd eval compare A B.
 
     Examples:
       smopd eval pocket --limit 100
@@ -67,8 +66,8 @@ def evaluate(
       smopd eval Qwen/Qwen3-1.7B --data lic_math.json --runs 10 --set eval.temperature=1.0
       smopd eval gpt-4.1-mini --engine openai --url https://api.openai.com --data lic_math.json
 
-    The key of an endpoint is taken from the environment variable OPENAI_API_KEY (--set
-    engine.api_key_env=NAME for another).
+    An endpoint's key is read from the environment variable OPENAI_API_KEY (--set engine.api_key_env=NAME for
+    another).
     """
     chosen_views = [v.strip().lower() for v in views.split(",")] if views is not None else None
     option_settings = {
@@ -102,13 +101,13 @@ def evaluate(
 def _play(
     target: str, resolved: Target, no_base: bool, out: Path | None
 ) -> tuple[Path | None, Played | None, Played]:
-    """The adapter that is evaluated, the evaluation of the run's base, if it is wanted, and its own."""
+    """Evaluate; return the adapter, the evaluation of the run's base (if wanted), and that of the target."""
     config, run, settings = resolved.config, resolved.run, resolved.settings
     check_evaluation(config)
     chosen = resolved.find_adapter()
     examples = prepared_examples(config, "eval")
     config = resolve_engine(config)
-    if out is not None:  # a place that will not do is said before the base is played
+    if out is not None:  # refuse an unusable folder before the base is played
         EvaluationFolder(out, identity(config, examples, chosen))
 
     def saved() -> str:
@@ -150,9 +149,8 @@ def compare(
 ) -> None:
     """Compare two finished evaluations, paired by item, overall and by task.
 
-    A run stands for its newest evaluation on examples that the other has, too; before itself, for its base.
-
-    Played once each: the exact McNemar test. Several times: a bootstrap over items.
+    A run stands for its newest evaluation on examples that the other has, too; compared with itself, A is its
+    base model. With one run per item the test is the exact McNemar test, with several a bootstrap over items.
 
     Examples:
       smopd eval compare runs/quickstart/eval/base runs/quickstart/eval/trained

@@ -1,4 +1,4 @@
-"""`smopd doctor`: this machine, what it computes and how fast; `smopd plan`: what a recipe needs."""
+"""`smopd doctor`: check this machine and measure its speed; `smopd plan`: what a recipe needs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -39,9 +39,9 @@ def doctor(
     The self-test compares a scoring step and a greedy reply of the embedded model on this machine's device
     with the CPU. Exit code 1 when it fails.
 
-    --speed times every part of a training step on this machine's device, against TRL's, Liger's, vLLM's and
-    plain paths: a Markdown table, and a JSON file. What is not installed has a row that says so. full has the
-    shape of Qwen3-1.7B, small of 0.6B, both with random weights.
+    --speed times every part of a training step on this machine's device against TRL, Liger, vLLM and plain
+    paths; it prints a Markdown table and writes a JSON file. The table names what is not installed. Size full
+    has the shape of Qwen3-1.7B, small that of Qwen3-0.6B, both with random weights.
 
     Example: smopd doctor --speed --size small --only head,precision
     """
@@ -71,7 +71,7 @@ def doctor(
 
 
 def bench() -> None:
-    """Where the benchmarks went."""
+    """Say where the benchmarks are now."""
     raise UserError(
         "the benchmarks run from a checkout: python -m benchmarks (see benchmarks/README.md); "
         "what was smopd bench gpu is smopd doctor --speed"

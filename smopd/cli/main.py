@@ -1,5 +1,5 @@
-"""The command line: one verb a function; heavy imports wait until a verb runs. Results go to standard output,
-progress to standard error. Exit codes: 2 what the user can mend, 3 a server that is gone, 130 Ctrl-C.
+"""The command line: one function per verb; heavy imports wait until a verb runs. Results go to standard
+output, progress to standard error. Exit codes: 2 user error, 3 lost server, 130 Ctrl-C.
 """
 
 import io
@@ -57,15 +57,15 @@ WORLDS: dict[World, tuple[str, str]] = {
 
 
 def main() -> None:
-    """Entry point: user errors without a traceback."""
+    """Run the command line; user errors have no traceback."""
     if silent():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
     log = logging.getLogger("smopd")
     log.handlers = [logging.NullHandler() if silent() else logging.StreamHandler()]
     log.setLevel(logging.INFO)
     guard_logs()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries end in an error of ours
-    for stream in (sys.stdout, sys.stderr):  # a terminal of another encoding shows what it can
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # after its retries smopd reports the error
+    for stream in (sys.stdout, sys.stderr):  # do not fail on terminals of another encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
@@ -74,7 +74,7 @@ def main() -> None:
         if not silent():
             say(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # whoever read our output has seen enough: smopd methods | head
+    except BrokenPipeError:  # the reader closed the pipe: smopd methods | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
@@ -101,7 +101,7 @@ def _options(version: Annotated[bool, Version] = False) -> None:
 
 
 def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> Config:
-    """The settings; of a dry run the verb ends here, with them checked and printed."""
+    """Load the settings; a dry run checks and prints them, and ends here."""
     config = load_config(recipe, overrides or [], method)
     if not dry_run:
         return config
@@ -128,7 +128,7 @@ def quickstart(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Train a small model and show that it is less lost: before, after, and a report.
+    """Train a small model, evaluate it before and after, and write a report.
 
     The embedded pocket model takes about five minutes on two CPU cores. The everyday world is for a real
     language model, SmolLM2-135M, whose weights come from the Python registry: about 25 minutes.
@@ -172,7 +172,7 @@ def train(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Train a run, or resume it: the same command does both, and so does naming its run folder.
+    """Train a run, or resume it with the same command or by naming its run folder.
 
     Examples:
       smopd train qwen3-4b --method baseline --set data.train=train.jsonl --set seed=123 --dry-run

@@ -1,4 +1,4 @@
-"""`smopd methods`: the table of all methods, by group; `smopd methods show NAME`: one of them whole."""
+"""`smopd methods`: the table of all methods, by group; `smopd methods show NAME`: one method in full."""
 
 from typing import Annotated, Any
 
@@ -84,7 +84,7 @@ def _facts(method: Method) -> dict[str, Any]:
 
 
 def _cost(name: str) -> dict[str, float]:
-    """Ratios to the usual method, as the planner counts them."""
+    """Ratios to the default method, as the planner counts them."""
     from smopd.planning.averages import find_averages
     from smopd.planning.load import step_load
 

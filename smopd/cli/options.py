@@ -1,4 +1,4 @@
-"""Options that several verbs share, and how a verb ends on Ctrl-C."""
+"""Options that several verbs share, and what Ctrl-C does to a verb."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _set_help = "Override a setting, e.g. optim.lr=1e-5. May be repeated."
 Set = Annotated[Texts, Opt("--set", metavar="KEY=VALUE", help=_set_help)]
 Json = Annotated[bool, Opt("--json", help="Print one JSON object on standard output.")]
 Unsandboxed = Annotated[bool, Opt("--allow-unsandboxed", help=_unsandboxed_help)]
-# Of verbs that play a model.
+# Options of verbs that play a model.
 TARGET_HELP = (
     "A run folder or one of its checkpoints, a model folder, a hub name, or 'pocket'; a recipe (.toml): its "
     "model before training; for openai only the name."
@@ -42,7 +42,7 @@ if _shown := getattr(_option, "display_type_rich", None):  # older versions neve
 
 @contextmanager
 def stoppable(message: str | Callable[[], str]) -> Iterator[None]:
-    """Ctrl-C inside ends the verb with the exit code 130; `message`: what follows on "stopped"."""
+    """Let Ctrl-C end the verb with exit code 130; `message` follows the word "stopped"."""
     try:
         yield
     except (KeyboardInterrupt, Stopped) as stop:
@@ -52,14 +52,14 @@ def stoppable(message: str | Callable[[], str]) -> Iterator[None]:
 
 
 def finite(value: float | None) -> float | None:
-    """For options whose bounds nan would pass."""
+    """Refuse nan, which would pass an option's bounds."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter("expected a finite number")
     return value
 
 
 def verb_with(*others: str) -> type[TyperGroup]:
-    """A group that is a verb itself: `smopd eval TARGET` is its command `run`; `others`: further verbs."""
+    """A group that is a verb itself: `smopd eval TARGET` means its command `run`; `others`: subcommands."""
 
     class Group(TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -67,7 +67,7 @@ def verb_with(*others: str) -> type[TyperGroup]:
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             name, command, rest = super().resolve_command(ctx, args)
-            # The usage line reads "smopd eval", as it is typed.
+            # The usage line then reads "smopd eval".
             return "" if name == "run" else name, command, rest
 
     return Group

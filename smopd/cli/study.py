@@ -40,8 +40,7 @@ def study(
     dry_run: Annotated[bool, Opt("--dry-run", help="Show the grid and its state; run nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run every cell of a study that is not finished yet, then write its report. Run the same command to
-    resume.
+    """Run every unfinished cell of a study, then write its report. Run the same command to resume.
 
     Other verbs: smopd study list | power | calibration RUN | gradients RUN.
 
@@ -50,9 +49,9 @@ def study(
       smopd study my-study.toml --dry-run
       smopd study paper-ablation --set data.train=train.jsonl --set data.eval=lic_math.json --print-commands > commands.txt
 
-    A cell is an ordinary run: --print-commands prints a line for each, which may be run anywhere that sees
-    the folder, in any order; afterwards the same command without it only collects. Exit code 1: some cells
-    failed; they are named.
+    A cell is an ordinary run: --print-commands prints a command for each, to be run in any order on any
+    machine that sees the folder; afterwards the same command without it only collects. Exit code 1: some
+    cells failed; they are named.
     """  # noqa: E501
     from smopd.study.plan import check_files, load_study
     from smopd.study.run import Scheduler, StudyFolder, command_lines
@@ -142,7 +141,7 @@ def _show_grid(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -
 
 @study_app.command("list")
 def list_studies(as_json: Json = False) -> None:
-    """The shipped studies.
+    """List the shipped studies.
 
     Example: smopd study list
     """
@@ -166,7 +165,7 @@ def power(
     discordance: Annotated[float, Opt(callback=finite, min=0, max=1, help=DISCORDANCE)] = 0.2,
     as_json: Json = False,
 ) -> None:
-    """Say how small a difference a design can find, with 80% power at a two-sided level of 5%.
+    """Compute the smallest difference a design can detect, with 80% power at a two-sided level of 5%.
 
     Example: smopd study power --items 200 --seeds 3 --seed-sd 0.6
     """
@@ -184,10 +183,9 @@ def power(
 
 @study_app.command()
 def calibration(run: Annotated[Path, Arg(help=LOGGED)], as_json: Json = False) -> None:
-    """Whether low student entropy predicts that the clean teacher agrees: AUROC and reliability, from the
-    run's token log.
+    """Measure whether low student entropy predicts that the clean teacher agrees: AUROC and reliability.
 
-    The log is written by runs with train.save_tokens=true.
+    This reads the run's token log, which runs with train.save_tokens=true write.
 
     Example: smopd study calibration runs/pocket-entropy-seed42
     """
@@ -223,8 +221,8 @@ def gradients(
     checkpoint: Checkpoint = "",
     as_json: Json = False,
 ) -> None:
-    """How much of the middle turns' gradient belongs to the tokens the mask drops. Saved as gradients.json in
-    the run folder.
+    """Measure how much of the middle turns' gradient belongs to tokens that the mask drops. The result is
+    saved as gradients.json in the run folder.
 
     Example: smopd study gradients runs/pocket-entropy-seed42
     """

@@ -1,4 +1,4 @@
-"""`smopd view`: pages of runs; `smopd report`: of a run or study; `smopd watch`: a run while it trains."""
+"""`smopd view`: pages about runs; `smopd report`: a run or study; `smopd watch`: a run while it trains."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -47,7 +47,7 @@ def view(
     def remake() -> None:
         try:
             make_view(paths, out, live)
-        except UserError as error:  # a run that is just being written: the next look will do
+        except UserError as error:  # the run may be half written: try again next time
             say(f"not rebuilt: {error}", err=True)
 
     with serve_folder(page.parent, port) if serve else nullcontext() as address:
@@ -69,7 +69,7 @@ def watch(
 ) -> None:
     """Watch a run while it trains: curves, the last conversation token by token, throughput, time left.
 
-    It reads the folder alone; Ctrl-C ends the watching, not the run. With --json: one look, as numbers.
+    It only reads the folder; Ctrl-C stops watching, not the run. --json prints the current state once.
 
     Example: smopd watch runs/quickstart
     """
@@ -103,9 +103,8 @@ def report(
 ) -> None:
     """Write the report of a run (report.html) or of a study (page, Markdown, LaTeX, figures), or audit it.
 
-    A run's report has every evaluation of it, wherever smopd eval put it, and says what is missing.
-
-    The audit verifies every reply anew, names every number they do not give, and then fails (exit code 1).
+    A run's report has every evaluation of it, wherever smopd eval put it, and says what is missing. The audit
+    verifies every reply again, names every number that differs, and then fails (exit code 1).
 
     Example: smopd report runs/quickstart --audit
     """

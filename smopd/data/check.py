@@ -1,7 +1,6 @@
-"""Is a data set sound? Lines that cannot be read are listed; what reads well but looks wrong is warned about.
-
-References are checked where that is cheap: numbers and calls all, queries a sample, tests only as far as they
-are Python. Every verifier is tried on a few references and on garbage (trial.py).
+"""Check a data set: lines that cannot be read are errors, suspicious examples are warnings. References are
+checked where that is cheap: numbers and calls all, queries a sample, tests only for valid Python. Every
+verifier is tried on a few references and on garbage (trial.py).
 """
 
 from collections import Counter, defaultdict
@@ -19,13 +18,13 @@ from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
-LONGEST = 40_000  # characters of request and shards that are compared
-MOST, SHOWN = 20, 3  # problems listed, examples named with a warning
+LONGEST = 40_000  # characters of request and shards; longer ones are not compared
+MOST, SHOWN = 20, 3  # errors listed, examples named per warning
 
 
 @dataclass
 class Report:
-    """`errors` are at most MOST of `broken` places; a warning is (what, how many, some examples)."""
+    """`errors` lists at most MOST of the `broken` lines; a warning is (what, count, some examples)."""
 
     file: str
     examples: list[Example] = field(default_factory=list)
@@ -43,7 +42,7 @@ class Report:
 
 
 def check_file(path: str, against: str | None = None, track: Track = quiet) -> Report:
-    """Read a file and look at every example; a file that is not there is a UserError."""
+    """Read and check every example; a missing file is a UserError."""
     report = Report(path)
     if generated(path) or path.startswith("hf:"):
         report.examples = load_examples(path)
@@ -91,7 +90,7 @@ def _warn(report: Report, against: str | None, track: Track) -> None:
 
 
 def _sample(examples: list[Example]) -> set[str]:
-    """The ids of the examples whose references are checked: all, or as many as their task says, evenly."""
+    """Ids of the examples whose references are checked: all, or evenly spread up to the task's limit."""
     chosen: set[str] = set()
     for name, some in group_by_task(examples).items():
         most = task.references_checked if (task := tasks.find(name)) else 0
@@ -100,7 +99,7 @@ def _sample(examples: list[Example]) -> set[str]:
 
 
 def _problems(example: Example, reference: bool, first: dict[Any, str]) -> Iterator[tuple[str, str]]:
-    """What looks wrong with an example, and a detail; `first` keeps the first example of every request."""
+    """Yield (problem, detail) of an example; `first` maps each request to the first example that has it."""
     task = tasks.find(example.task)
     if not example.system.strip():
         yield "no system prompt", ""

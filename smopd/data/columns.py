@@ -1,8 +1,8 @@
 """Examples from Python objects: dicts or `Example`s, a dict of columns, a `datasets.Dataset`, a DataFrame.
 
-docs/python.md says what the columns hold. A dict with another key is refused; further columns of a table
-are left out, as are its empty cells. A plain answer is kept as {"value": ...}; a text that is a JSON object
-is read as one, since a column of a table cannot hold objects of many shapes.
+docs/python.md describes the columns. A dict with an unknown key is refused; unknown columns and empty cells
+of a table are left out. A plain answer is stored as {"value": ...}; a text that is a JSON object is parsed,
+since a column of a table cannot hold objects of different shapes.
 """
 
 import json
@@ -17,12 +17,12 @@ from smopd.data.reading import load_examples, parse_item, refuse_twins, without_
 from smopd.errors import UserError
 from smopd.verify.task import Record
 
-FIELD = "value"  # what a plain answer is kept as
+FIELD = "value"  # key under which a plain answer is stored
 COLUMNS = ("id", "task", "system", "shards", "messages", "full", "answer", "source")
 
 
 def rereadable(rows: Any, name: str) -> Any:
-    """The rows in a form that can be read more than once: a generator or a dict of columns becomes a list."""
+    """Make rows readable more than once: a generator or a dict of columns becomes a list."""
     if not isinstance(rows, Mapping):
         return list(rows) if isinstance(rows, Iterator) else rows
     if unknown := [key for key in rows if key not in COLUMNS]:
@@ -38,7 +38,7 @@ def rereadable(rows: Any, name: str) -> Any:
 
 
 def plain_answers(rows: Any) -> bool:
-    """Whether the answers are plain values, by the first row that has one."""
+    """Whether answers are plain values instead of objects, judging by the first one."""
     for row in _rows(rows):
         if isinstance(row, Mapping) and row.get("answer") is not None:
             return not isinstance(_answer(row["answer"]), Mapping)
@@ -50,8 +50,8 @@ def plain_answers(rows: Any) -> bool:
 def as_examples(
     rows: Any, name: str, task: str = "", field: str = FIELD, every: bool = False
 ) -> list[Example]:
-    """The examples of `rows`, or of the file it names. `task`: of those that name none themselves, or of
-    `every` one; a plain answer is kept under `field`; `name` is how complaints call the rows.
+    """The examples of `rows`, or of the file it names. `task`: for those that name none, or for `every` one;
+    `field`: the key of a plain answer; `name`: what error messages call the rows.
     """
     if isinstance(rows, str | Path):
         return [replace(e, task=task) if every else e for e in load_examples(rows)]

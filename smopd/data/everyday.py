@@ -1,8 +1,8 @@
-"""The everyday world: small tasks in plain English that a small chat model can do when it is told them at
-once, and loses when they come bit by bit.
+"""The everyday world: small tasks in plain English that a small chat model solves when they are told at once,
+but not when they come bit by bit.
 
-A task is a goal and 3 to 8 facts, a message each, the first with the goal; later facts may correct earlier
-ones ("make that 5 apples"). After every message there is one right reply, the state so far, so a middle reply
+A task is a goal and 3 to 8 facts, one per message, the first together with the goal; later facts may correct
+earlier ones ("make that 5 apples"). Every message has one correct reply, the state so far, so middle replies
 can be judged too (`answer["turns"]`). The two splits share neither words nor phrases (everyday.toml).
 """
 
@@ -17,16 +17,16 @@ from smopd.data.example import Example
 from smopd.seeds import rng
 
 Words = dict[str, Any]  # of one family and split
-Facts = Iterator[tuple[str, dict[str, Any]]]  # what is said, and the state after it as the verifier wants it
-SIZES = {"train": 2000, "eval": 240}  # how many `everyday:train` and `everyday:eval` mean
-# Facts that add something, and those that take something back: the least and the most of each.
+Facts = Iterator[tuple[str, dict[str, Any]]]  # the text, and the state after it as the verifier expects it
+SIZES = {"train": 2000, "eval": 240}  # default sizes of `everyday:train` and `everyday:eval`
+# (min, max) number of facts that add something, and of facts that correct something.
 LEVELS = {"easy": ((3, 3), (0, 0)), "medium": ((3, 4), (1, 1)), "hard": ((4, 6), (1, 2))}
 SHORT = {"short": ((1, 2), (0, 0))}  # for fine-tuning a base on whole tasks: too short to get lost in
 WORDS: dict[str, Words] = tomllib.loads(Path(__file__).with_name("everyday.toml").read_text(encoding="utf-8"))
 
 
 def _shuffle(r: Random, adding: int, correcting: int) -> list[bool]:
-    """Which facts correct: never before there are two things to correct one of."""
+    """Which facts are corrections: never one of the first two."""
     later = [False] * max(0, adding - 2) + [True] * correcting
     r.shuffle(later)
     return [False] * min(adding, 2) + later
@@ -48,7 +48,7 @@ def _shopping(r: Random, w: Words, adding: int, correcting: int) -> Facts:
 def _booking(r: Random, w: Words, adding: int, correcting: int) -> Facts:
     name = r.choice(sorted(w["forms"]))
     slots, known = w["forms"][name]["slots"], dict[str, Any]()
-    # A form is filled in as a whole, whatever the level asks for; in a short task begun.
+    # A form is filled in completely at every level, except in a short task.
     filled = adding if adding < 3 else len(slots)
     new = iter(r.sample(slots, filled))
     for corrects in _shuffle(r, filled, correcting):
@@ -96,12 +96,12 @@ NAMING = (
 
 
 def _tell(family: str, level: str, split: str, r: Random, identity: str) -> Example:
-    """One example: a fact a shard, the first after the goal; FULL has the goal first or last."""
+    """Make an example: one fact per shard, the first after the goal; FULL has the goal first or last."""
     adding, correcting = (r.randint(*bounds) for bounds in (LEVELS | SHORT)[level])
     w, system = WORDS[family][split], WORDS[family]["system"]
     texts, states = zip(*FAMILIES[family](r, w, adding, correcting), strict=True)
     goal = r.choice(w["goals"])
-    if family == "booking":  # both say what form it is
+    if family == "booking":  # goal and system prompt name the form
         call = states[-1]["call"]
         what, slots = w["forms"][call]["what"], w["forms"][call]["slots"]
         signature, shown = f"{call}({', '.join(slots)})", f"{call}({slots[0]}=..., {slots[1]}=...)"
@@ -114,7 +114,7 @@ def _tell(family: str, level: str, split: str, r: Random, identity: str) -> Exam
 
 
 def examples(split: str, chosen: Sequence[str] = ()) -> Iterator[Example]:
-    """An endless stream of different examples, the chosen families and levels in turn, always the same."""
+    """An endless, deterministic stream of distinct examples, with the chosen families and levels in turn."""
     families = [family for family in FAMILIES if family in chosen] or list(FAMILIES)
     levels = [level for level in (*SHORT, *LEVELS) if level in chosen] or list(LEVELS)
     seen: set[tuple[str, ...]] = set()

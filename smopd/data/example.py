@@ -1,4 +1,4 @@
-"""One task in two paired views: what everything else here reads, makes and plays."""
+"""`Example`: one task in two paired views."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ class Example:
     source: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of one line of our JSONL."""
+        """The JSON object of one line of smopd JSONL."""
         return {**asdict(self), "shards": list(self.shards), "answer": dict(self.answer)}
 
 

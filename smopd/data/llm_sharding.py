@@ -1,8 +1,8 @@
-"""Splits requests into shards by asking a language model behind an OpenAI-compatible endpoint.
+"""Split requests into shards with a language model behind an OpenAI-compatible endpoint.
 
-Every answer passes `check_shards`, as the rules' shards do. One that fails is asked for again with the reason
-told; after the last try the rule-based shards are taken, or the request is dropped. Results go to a cache
-file as they come, so an interrupted build goes on without asking twice.
+Every answer must pass `check_shards`, like rule-based shards. One that fails is retried with the failure
+reason; after the last try the rule-based shards are used, or the request is dropped. Results go to a cache
+file as they come, so an interrupted build resumes without asking twice.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from smopd.tracking import Track, quiet
 
 _PROMPTS = tomllib.loads(Path(__file__).with_name("llm_sharding.toml").read_text(encoding="utf-8"))
 SYSTEM, AGAIN = _PROMPTS["system"], _PROMPTS["again"]
-TOKENS = 4096  # of a reply; a thinking model needs them
-MOST_NEW = 0.3  # share of content words that may be the model's own
-WARM = 0.7  # temperature from the second try on: the same words again would fail again
+TOKENS = 4096  # limit of a reply; a thinking model needs them
+MOST_NEW = 0.3  # maximum share of content words that are not in the request
+WARM = 0.7  # temperature of retries: a greedy one would fail again
 
 
 @dataclass
 class LlmSharder:
-    """Texts to shards. `counts`: how many came from the model, the cache, the rules, and were dropped."""
+    """Splits texts. `counts`: how many came from the model, the cache, the rules, and were dropped."""
 
-    endpoint: Any  # a ChatEndpoint, which stands above data
+    endpoint: Any  # a ChatEndpoint, which this layer may not import
     cache: Path | None = None
     tries: int = 3
     fallback: Literal["rule", "drop"] = "rule"
@@ -46,11 +46,11 @@ class LlmSharder:
         self.counts, self._lock = Counter[str](), threading.Lock()
         rows = read_jsonl(self.cache) if self.cache else []
         if self.cache and self.cache.exists():
-            write_jsonl(self.cache, rows)  # without a last line that was cut short
+            write_jsonl(self.cache, rows)  # without a truncated last line
         self._known = {row["key"]: row for row in rows if isinstance(row, dict) and "key" in row}
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
-        """For each text its shards, or the reason why there are none."""
+        """Return the shards of each text, or the reason why it has none."""
         requests = [normalise(text) for text in texts]
         keys = [self._key(text) for text in requests]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
@@ -76,7 +76,6 @@ class LlmSharder:
         return [self._result(self._known.get(key, {}), text) for key, text in pairs]
 
     def _key(self, text: str) -> str:
-        """What a result depends on: the request, the prompt, the model, the tries and the seed."""
         parts = json.dumps([SYSTEM, AGAIN, MOST_NEW, self.endpoint.model(), self.tries, self.seed, text])
         return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
@@ -98,7 +97,7 @@ class LlmSharder:
         if "shards" in row:
             self.counts["by the model"] += 1
             return tuple(row["shards"])
-        if self.fallback == "drop" and row:  # without a row it was too long to ask
+        if self.fallback == "drop" and row:  # without a row, the text was too long for a request
             self.counts["dropped"] += 1
             return f"model: {row['failed'].split(':')[0]}"
         shards = shard(text)
@@ -107,7 +106,7 @@ class LlmSharder:
 
 
 def parse_list(reply: str) -> tuple[str, ...] | str:
-    """The messages in a reply, or what is wrong with it."""
+    """Parse the messages in a reply, or say what is wrong with it."""
     bracket = re.search(r"\[.*\]", reply.rsplit("</think>", 1)[-1], re.DOTALL)
     try:
         parsed = json.loads(bracket[0]) if bracket else None

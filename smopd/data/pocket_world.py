@@ -1,8 +1,8 @@
 """The pocket world: small sharded tasks that a model of under a million parameters can learn in minutes.
 
-Two families. `math`: a story whose stages must be applied in the order of the day, whatever order the user
-tells them in. `actions`: a function call whose arguments arrive over the turns. A task is a goal and 3 to 6
-facts, shuffled behind it. Its split is a hash of its content without wording, so no task can be in both.
+There are two families. `math`: a story whose stages must be applied in the order of the day, whatever order
+the user tells them in. `actions`: a function call whose arguments arrive over the turns. A task is a goal and
+3 to 6 facts in random order. A hash of its content without wording decides its split, so none is in both.
 """
 
 import tomllib
@@ -18,7 +18,7 @@ from smopd.data.example import Example
 from smopd.seeds import derive, rng
 
 EVAL_TENTHS = 2
-SIZES = {"train": 4000, "eval": 400}  # how many `pocket:train` and `pocket:eval` mean
+SIZES = {"train": 4000, "eval": 400}  # default sizes of `pocket:train` and `pocket:eval`
 NAMING = (
     "the pocket world is named pocket:train or pocket:eval, with an optional size as in pocket:eval:100, or "
     "the first and the last of them as in pocket:eval:401-800"
@@ -43,7 +43,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class PocketTask:
-    """A task without wording: `facts` stand in the order of the solution."""
+    """A task without wording; `facts` are in the order of the solution."""
 
     family: Literal["math", "actions"]
     facts: tuple[Fact, ...]
@@ -51,7 +51,6 @@ class PocketTask:
 
     @property
     def split(self) -> str:
-        """Decided by content alone."""
         facts = [f"{fact.slot}{fact.op}{fact.value}" for fact in sorted(self.facts, key=str)]
         key = derive("pocket split", self.family, self.function, *facts)
         return "eval" if key % 10 < EVAL_TENTHS else "train"
@@ -71,7 +70,7 @@ def apply(op: str, value: int, n: int) -> int:
 
 
 def derivation(task: PocketTask, known: frozenset[Fact] | set[Fact], start: int) -> list[tuple[Fact, int]]:
-    """The known stages in the order of the day with the running value after each, from `start`."""
+    """The known stages in the order of the day, with the running value after each, from `start`."""
     value, steps = start, []
     for fact in (fact for fact in task.facts if fact.op and fact in known):
         value = apply(fact.op, value, int(fact.value))
@@ -99,7 +98,7 @@ def _actions_task(r: Random) -> PocketTask:
 
 
 def tell(task: PocketTask, r: Random, identity: str) -> Told:
-    """Put a task into words: FULL in the order of the solution, the shards shuffled behind the goal."""
+    """Put a task into words: the shards are the goal, then shuffled facts; FULL tells math in order."""
     blanks = {"name": r.choice(NAMES), "items": r.choice(WORDS["items"])}
 
     def say(fact: Fact) -> str:
@@ -134,7 +133,7 @@ def tell(task: PocketTask, r: Random, identity: str) -> Told:
 
 
 def tasks(split: str, seed: int) -> Iterator[Told]:
-    """An endless stream of told tasks of one split, the two families in turn; the same for the same seed."""
+    """An endless stream of one split's tasks, the two families in turn; deterministic given the seed."""
     for index in integers():
         r = rng("pocket world", split, seed, index)
         make = _math_task if index % 2 == 0 else _actions_task

@@ -1,6 +1,5 @@
-"""The reader of data sets: our JSONL, LiC's JSON arrays as they are, `hf:NAME` for the hub, generated worlds.
-
-Every complaint names the file, the line (or item) and the field.
+"""Read data sets: smopd JSONL, LiC's JSON arrays, `hf:NAME` from the hub, generated worlds. Every error names
+the file, the line (or item) and the field.
 """
 
 import json
@@ -27,12 +26,12 @@ _HUB = re.compile(r"hf:(?P<path>[^@:]+)(?:@(?P<config>[^:]+))?(?::(?P<split>[\w.
 
 
 def generated(name: str) -> bool:
-    """Whether it names examples of a built-in world: no file, and the same on every machine."""
+    """Whether a name means a built-in world, which is no file and the same on every machine."""
     return re.match(r"pocket:|everyday[@:]", name) is not None
 
 
 def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
-    """Read a data set: JSONL of ours, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or a world.
+    """Read a data set: smopd JSONL, LiC's JSON array, `hf:NAME[@CONFIG][:SPLIT]`, or a generated world.
 
     `pocket:train` and `pocket:eval` may end in a size (`pocket:eval:100`) or a range (`pocket:eval:401-800`);
     so may the everyday world, with families and levels as in `everyday@shopping+bill+hard:eval:1-100`.
@@ -58,7 +57,7 @@ def refuse_twins(examples: list[Example], name: str) -> None:
 
 
 def scorable(examples: list[Example], name: str) -> list[Example]:
-    """The same examples; a UserError if one is of a task without a verifier."""
+    """Return the examples; raise a UserError if one's task has no verifier."""
     scored = tasks.scored()
     if bad := next((example for example in examples if example.task not in scored), None):
         raise UserError(f"{name}: {bad.id}: task {tasks.not_scored(bad.task)}")
@@ -80,8 +79,8 @@ def _generate(name: str) -> list[Example]:
 
 
 def _hub_rows(name: str) -> Iterator[tuple[str, Any]]:
-    """(place, row) of every row of a split on the hub, without its empty and its unknown columns. An `answer`
-    may be JSON text, since a column cannot hold objects of many shapes.
+    """Yield (place, row) of a split on the hub, without empty and unknown columns. An `answer` may be JSON
+    text, since a column cannot hold objects of different shapes.
     """
     if (match := _HUB.fullmatch(name)) is None:
         form = "hf:OWNER/NAME, with @CONFIG and :SPLIT if need be"
@@ -93,7 +92,7 @@ def _hub_rows(name: str) -> Iterator[tuple[str, Any]]:
         raise UserError(f"{name}: reading data sets of the hub {needs}") from None
     try:
         table = datasets.load_dataset(match["path"], match["config"], split=match["split"] or "train")
-    except Exception as error:  # whatever a loader of any kind may raise
+    except Exception as error:  # a loader may raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"{name}: cannot be loaded: {lines[0][:300]}") from None
     for number, row in enumerate(table, 1):
@@ -110,19 +109,19 @@ def _hub_rows(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def without_empty(value: Any) -> Any:
-    """The same without empty cells, at any depth."""
+    """Drop the keys of dicts whose value is None, at any depth."""
     if isinstance(value, dict):
         return {key: without_empty(inner) for key, inner in value.items() if inner is not None}
     return [without_empty(inner) for inner in value] if isinstance(value, list) else value
 
 
 def file_items(path: Path) -> Iterator[tuple[str, Any]]:
-    """(place, item) of every line of JSONL or item of a JSON array; where there is no JSON, a UserError."""
+    """Yield (place, item) for every JSONL line or JSON array item; invalid JSON is yielded as a UserError."""
     return json_items(read_text(path, kind="data file"), path)
 
 
 def json_items(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """The same of a text."""
+    """Like `file_items`, but from text."""
     if text.lstrip().startswith("["):
         items = _json(text, str(path), array=True)
         if isinstance(items, UserError):
@@ -147,12 +146,12 @@ def _json(text: str, where: str, array: bool = False) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    """NaN and the infinities, which Python's reader would take."""
+    """Refuse NaN and infinities, which Python's JSON parser accepts."""
     raise UserError(f"{name} is no number")
 
 
 def as_record(item: Any, where: str) -> Record:
-    """An item that must be a JSON object, of text that can be written again and is not too long to play."""
+    """Check that an item is a JSON object with valid Unicode that is not too long or deep to play."""
     if isinstance(item, UserError):
         raise item
     if not isinstance(item, dict):
@@ -181,13 +180,13 @@ def _texts(value: Any, record: Record, field: str, depth: int = 0) -> Iterator[s
 
 
 def parse_item(item: Any, where: str) -> Example:
-    """One example from its JSON, ours or LiC's; `where` is how a complaint names its place."""
+    """Make an example from smopd's or LiC's JSON; `where` is its place in error messages."""
     record = as_record(item, where)
     if "task_id" in item:
         return _example(Record(_lic_fields(record), where))
     for field in _FIELDS:
         if field not in _OPTIONAL:
-            record[field]  # a complaint where it is missing
+            record[field]  # raises if it is missing
     if unknown := sorted(set(item) - set(_FIELDS)):
         raise record.error(unknown[0], f"unknown; an example has {', '.join(_FIELDS)}")
     return _example(Record({"system": "", "source": ""} | item, where))
@@ -208,13 +207,13 @@ def _lic_fields(item: Record) -> dict[str, Any]:
 def _example(item: Record) -> Example:
     for field in ("id", "task", "full", "system", "source"):
         if field not in _OPTIONAL or not isinstance(item[field], str):
-            item.text(field)  # a complaint where it is none
+            item.text(field)  # raises if it is not a text
     name, shards, answer = item["task"], item["shards"], item["answer"]
     task = tasks.find(name)
     if not isinstance(shards, list) or not shards:
         raise item.error("shards", "expected a non-empty list of texts")
     for number, shard in enumerate(shards, 1):
-        # LiC's summaries begin with an empty shard; they are read as they are, and nobody plays them.
+        # LiC's summaries begin with an empty shard; they are read but never played.
         if not isinstance(shard, str) or not (shard.strip() or (task and not task.judge)):
             problem = f"shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}"
             raise UserError(f"{item.where}, field 'shards', {problem}")

@@ -1,4 +1,4 @@
-"""What a data set looks like: counts by task, shards per example, lengths. As numbers, tables or a chart."""
+"""Describe a data set: counts by task, shards per example, lengths; as numbers, tables or a chart."""
 
 import warnings
 from collections import Counter
@@ -13,14 +13,12 @@ _MOST_BARS = 12  # of one histogram; the last takes the rest
 
 
 def _spread(values: Sequence[int]) -> dict[str, Any]:
-    """Least, median, mean, 90th percentile and greatest, by nearest rank."""
     ranked, n = sorted(values), len(values)
     mean, p90 = round(sum(ranked) / n, 2), ranked[min(n - 1, -(-9 * n // 10) - 1)]
     return {"min": ranked[0], "median": ranked[(n - 1) // 2], "mean": mean, "p90": p90, "max": ranked[-1]}
 
 
 def describe(examples: Sequence[Example]) -> dict[str, Any]:
-    """Counts and lengths of a data set, as a whole and by task, tasks in the order of their size."""
     counts = Counter(e.task for e in examples)
     order = sorted(counts, key=lambda task: (-counts[task], task))
     groups = {task: _group([e for e in examples if e.task == task]) for task in order}
@@ -44,7 +42,6 @@ def _group(examples: Sequence[Example]) -> dict[str, Any]:
 
 
 def tables(facts: dict[str, Any]) -> list[Table]:
-    """The description for a terminal: counts and lengths, and a histogram of shards."""
     groups = [*facts["tasks"].items(), *([("all", facts["all"])] if len(facts["tasks"]) > 1 else [])]
     bars = []
     for task, group in facts["tasks"].items():
@@ -75,7 +72,7 @@ def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def plot(facts: dict[str, Any], name: str, as_html: bool) -> str:
-    """The shares of examples by number of shards, task by task: one SVG, or a page with the numbers."""
+    """Chart the shares of examples by number of shards and task: an SVG, or a page with the numbers."""
     svg = _histograms(facts["tasks"], visible(f"{name}: shards per example"))
     if not as_html:
         return svg
@@ -92,7 +89,7 @@ def _histograms(tasks: dict[str, Any], title: str) -> str:
 
     look = {"svg.hashsalt": "smopd", "svg.fonttype": "none", "text.parse_math": False}
     with styled(look | {"axes.spines.top": False, "axes.spines.right": False}), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a glyph that this font lacks, the reader's may have
+        warnings.simplefilter("ignore", UserWarning)  # the reader's font may have glyphs that this one lacks
         sheet = Figure(figsize=(7, 1.2 + 1.8 * len(tasks)), layout="constrained")
         sheet.suptitle(title)
         panels = sheet.subplots(max(1, len(tasks)), squeeze=False)[:, 0]

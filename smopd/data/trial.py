@@ -1,8 +1,6 @@
-"""Does a verifier work? It is tried on the reference of a few examples and on garbage.
-
-One that fails on every reply would look like a bad model: that is an error. A reference that is not taken for
-right, or garbage that is, is a warning: a verifier of the user's may want another form of reply than the
-answer's own text, which is all that can be tried without knowing it.
+"""Try verifiers on the references of a few examples and on garbage. One that fails on every reply would look
+like a bad model, so that is an error. A reference judged wrong, or garbage judged right, is only a warning: a
+user's verifier may expect another form of reply than the answer's own text, which is all that can be tried.
 """
 
 from collections import defaultdict
@@ -14,14 +12,12 @@ from smopd.verify import custom, tasks, verify_all
 from smopd.verify.task import Replies
 from smopd.verify.verdict import FAILED, Verdict
 
-TRIED = 8  # examples of a task, the first of them with garbage too
+TRIED = 8  # examples per task, the first of them with garbage too
 GARBAGE = ("", "I am not sure what you mean.", "zz [[ )( }{ \\ ## $$ ;; \u2603")
 
 
 def refuse_failing_verifiers(examples: Sequence[Example]) -> None:
-    """A UserError where a verifier of the user's fails on every reply it is tried on, before a model is
-    loaded for it. Verifiers of smopd's own are not tried.
-    """
+    """Raise a UserError if a user's verifier (not one of smopd's) fails on every reply it is tried on."""
     for name, some in group_by_task(examples).items():
         task = tasks.find(name) if name in custom.loaded_tasks() else None
         if task and (problem := _failure(some, task.reference_replies, tell=False)[0]):
@@ -36,7 +32,7 @@ def group_by_task(examples: Sequence[Example]) -> dict[str, list[Example]]:
 
 
 def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, list[str]]]:
-    """Errors, and examples by warning, from trying the verifier of every task."""
+    """Try the verifier of every task; return errors, and examples by warning."""
     errors: list[str] = []
     warnings: dict[str, list[str]] = defaultdict(list)
     for name, some in group_by_task(examples).items():
@@ -45,7 +41,7 @@ def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, lis
             continue
         try:
             task.require()
-            # What is wrong with an answer itself is told apart and no fault of the verifier's.
+            # A faulty answer is reported elsewhere and is no fault of the verifier.
             chosen = [e for e in some[:: -(-len(some) // TRIED)] if not task.reference_problem(e.answer)]
             problem, garbage = _failure(chosen, task.reference_replies) if chosen else ("", [])
             if problem:
@@ -58,7 +54,7 @@ def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, lis
                 if verdicts and not any(verdict.correct for verdict in verdicts):
                     what = f"{name}: the verifier does not take the reference for right"
                     warnings[what].append(f"{example.id} ({verdicts[0].detail or verdicts[0].status})")
-        except UserError as error:  # no sandbox on this machine, say
+        except UserError as error:  # such as no sandbox on this machine
             warnings[f"{name}: the verifier was not tried"].append(str(error))
     return errors, warnings
 
@@ -66,11 +62,11 @@ def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, lis
 def _failure(
     examples: Sequence[Example], replies_of: Replies, tell: bool = True
 ) -> tuple[str, list[Verdict]]:
-    """What to say of a verifier that fails on every reply, else nothing; and its verdicts on garbage."""
+    """Return an error message if a verifier fails on every reply, else "", and its verdicts on garbage."""
     first, references = examples[0], [*replies_of(examples[0].answer)]
     verdicts = verify_all([(first, reply) for reply in (*references, *GARBAGE)], tell)
     garbage = verdicts[len(references) :]
-    if all(verdict.status in FAILED for verdict in verdicts):  # is it this example alone?
+    if all(verdict.status in FAILED for verdict in verdicts):  # is it only this example?
         others = [(example, [*replies_of(example.answer), *GARBAGE][0]) for example in examples[1:3]]
         verdicts += verify_all(others, tell)
     if not all(verdict.status in FAILED for verdict in verdicts):

@@ -1,6 +1,5 @@
-"""Accuracy: conversations played in the views of a task, judged, kept in a folder, and counted.
-
-`smopd.evaluation.evaluate` is the module; the function of that name is in there.
+"""Play conversations in the views of a task; verify, store and summarise them. `smopd.evaluation.evaluate` is
+a module, which contains the function of that name.
 """
 
 from smopd.evaluation.evaluate import Outcome, judge

@@ -1,8 +1,8 @@
-"""Plays conversations in the views of a task, N runs of each, and has every reply judged.
+"""Play conversations in the views of a task, N runs of each, and verify every reply; metrics.py summarises.
 
-Success of a conversation is its last reply; success at any turn is recorded beside it. Groups of
-conversations are the same however often the work is interrupted, and a group is recorded whole or not at all:
-so a resumed evaluation gives what an undisturbed one gives. It leaves out what is counted (metrics.py).
+A conversation succeeds by its last reply; success at any turn is recorded too. Interruptions do not change
+the groups of conversations, and a group is recorded atomically, so a resumed evaluation gives the same result
+as an uninterrupted one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,26 +19,26 @@ from smopd.verify import load_verifiers, tasks, use_databases
 from smopd.verify.verifiers import Verdict, verify_all
 
 if TYPE_CHECKING:
-    from smopd.config import Config  # with it come all methods, which a file of verifiers does not need
+    from smopd.config import Config  # it imports all methods, which a file of verifiers does not need
 
 Player = Driver | ChatDriver
-# Plays the user of the view `simulated`: every example as a conversation, a verdict on each of its replies.
+# Plays the user of the view `simulated`; returns conversations, with a verdict on each reply.
 User = Callable[[Player, Sequence[Example], Seed], list[tuple[Conversation, list[Verdict]]]]
 Group = tuple[View, int, list[Example]]  # view, run, examples
-# What looks at the conversations of a group before they are recorded: view, run, the group's number.
+# Sees the conversations of a group before they are recorded: view, run, index of the group.
 Watch = Callable[[View, int, int, Sequence[Conversation]], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One conversation with the verdict on its last reply: one line of conversations.jsonl."""
+    """One conversation with the verdict on its last reply: a line of conversations.jsonl."""
 
     id: str
     view: View
     run: int
     task: str
     shards: int
-    turns: list[dict[str, Any]]  # user, reply, stop, tokens; right: says what was told so far, where known
+    turns: list[dict[str, Any]]  # user, reply, stop, tokens; right (turn accuracy) where known
     correct: bool
     any_correct: bool
     extracted: str | None
@@ -54,8 +54,8 @@ class Outcome:
 
 
 def prepared_examples(config: "Config", split: Literal["train", "eval"]) -> list[Example]:
-    """The training or evaluation examples with the config's prompts, its verifiers, databases and rules in
-    force; a UserError where a reply to one of them could not be judged here.
+    """Put the config's verifiers, databases and rules in force; return the examples with its prompts. Raise a
+    UserError if a reply to one of them could not be judged here.
     """
     load_verifiers(config.data.verifiers)
     use_databases(config.data.databases or None)
@@ -78,7 +78,7 @@ def prepared_examples(config: "Config", split: Literal["train", "eval"]) -> list
 
 
 def groups(examples: Sequence[Example], views: Sequence[View], runs: int, size: int) -> Iterator[Group]:
-    """Groups to be played together, with like numbers of turns: a group waits for its longest."""
+    """Group examples with similar numbers of turns, because a group waits for its longest one."""
     order = sorted(examples, key=lambda e: len(e.shards))
     for view, run, first in product(views, range(runs), range(0, len(order), size)):
         yield view, run, order[first : first + size]
@@ -90,7 +90,7 @@ def evaluate(
     record: Callable[[list[Outcome]], None] | None = None, user: User | None = None,
     watch: Watch | None = None,
 ) -> list[Outcome]:  # fmt: skip
-    """Every outcome. `known` ones are not played again; `record` gets each group as it is finished."""
+    """Return all outcomes. `known` ones are not played again; `record` gets each finished group."""
     outcomes = {outcome.key: outcome for outcome in known}
     for number, (view, run, chosen) in enumerate(groups(examples, views, runs, group)):
         if any((view, run, e.id) not in outcomes for e in chosen):
@@ -112,7 +112,7 @@ def evaluate(
 
 
 def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
-    """Verify the last reply of every conversation, and the earlier ones for the any-turn rule."""
+    """Verify every reply and, where known, whether it states what was told so far."""
     pairs = [(c.example, turn.text) for c in conversations for turn in c.turns]
     expected = [expected_so_far(c) for c in conversations]
     pairs += [pair for by_turn in expected for pair in by_turn.values()]
@@ -125,14 +125,14 @@ def judge(conversations: Sequence[Conversation], run: int = 0) -> list[Outcome]:
 
 
 def expected_so_far(conversation: Conversation) -> dict[int, tuple[Example, str]]:
-    """Turns whose right reply is known, with what they are judged by: the task as told up to there."""
+    """By turn, where the correct reply is known: the example as told up to then, and the reply."""
     turns = conversation.turns if conversation.view in ("sharded", "teacher") else []
     examples = [told_so_far(conversation.example, number) for number in range(len(turns))]
     return {number: (example, turns[number].text) for number, example in enumerate(examples) if example}
 
 
 def told_so_far(example: Example, turn: int) -> Example | None:
-    """The example as told up to a user turn (from 0), where its task knows what to answer then."""
+    """The example as told up to a user turn (from 0); None if its task has no answer for that turn."""
     task = tasks.find(example.task)
     answer = task.turn_answer(example.answer, turn) if task else None
     return None if answer is None else replace(example, answer=answer)

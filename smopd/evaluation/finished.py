@@ -1,4 +1,4 @@
-"""A finished evaluation to look at, as a dict of its summaries by view."""
+"""`Evaluation`: a finished evaluation, as a dict of its summaries by view."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from smopd.frames import messages, table
 
 
 class SelfDescribing:
-    """Shows itself in a terminal and in a notebook by its `_lines`: (what, value)."""
+    """Text and HTML representations made from `_lines`: (label, value) pairs."""
 
     def _lines(self) -> list[tuple[str, str]]:
         raise NotImplementedError
@@ -24,9 +24,8 @@ class SelfDescribing:
 
 
 class Evaluation(SelfDescribing, dict[str, Any]):
-    """A finished evaluation: the summary of each view by its name; the rest as attributes.
-
-    `side`: of a run's evaluation "base" or the checkpoint's name, else None.
+    """A finished evaluation: a dict from view to summary, with everything else as attributes. `side`: "base"
+    or the checkpoint's name for a run's evaluation, else None.
     """
 
     def __init__(self, path: str | Path, side: str | None = None) -> None:
@@ -37,19 +36,19 @@ class Evaluation(SelfDescribing, dict[str, Any]):
         super().__init__(summary["views"])
 
     def conversations(self, view: str | None = None) -> Any:
-        """Every conversation with its verdict, a row each: a DataFrame (without pandas, a list of dicts)."""
+        """The conversations with their verdicts, as a DataFrame (without pandas, a list of dicts)."""
         outcomes = [o for o in load_outcomes(self.path) if view in (None, o.view)]
         return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in outcomes])
 
     def compare(self, before: "Evaluation | str | Path") -> dict[str, Any]:
-        """The change since another evaluation, by view and paired by item: difference, interval, p."""
+        """The change since another evaluation, by view, paired by item: difference, interval, p."""
         from smopd.evaluation.metrics import compare_evaluations
 
         other = before.path if isinstance(before, Evaluation) else Path(before)
         return compare_evaluations(other, self.path)
 
     def to_inspect(self, path: str | Path) -> Path:
-        """Write it as a log of inspect_ai (.eval or .json), for `inspect view`."""
+        """Write an inspect_ai log (.eval or .json), for `inspect view`."""
         from smopd.evaluation.inspect_log import write_inspect_log
 
         return write_inspect_log(self.path, Path(path))

@@ -1,8 +1,7 @@
-"""A finished evaluation as a log of inspect_ai, for `inspect view` and its analysis tools.
+"""Write a finished evaluation as an inspect_ai log, for `inspect view` and its analysis tools.
 
-One log an evaluation: a sample for each conversation (its id is VIEW/ID, its epoch the run, from 1) with all
-messages, the score `correct` (C or I) and, beside it, `any_turn`; a result for each view. It leaves out
-what an evaluation does not keep: events, timings and token usage of the calls.
+Each conversation is a sample (its id is VIEW/ID, its epoch the run, from 1) with all messages and the scores
+`correct` and `any_turn` (C or I); each view is a result. Events, timings and token usage are not included.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ ENDINGS = (".eval", ".json")
 
 
 def write_inspect_log(folder: Path, out: Path) -> Path:
-    """Write the log of the evaluation in `folder`; the ending of `out` decides the format."""
     if out.suffix not in ENDINGS:
         raise UserError(f"{out}: a log of inspect_ai ends in {' or '.join(ENDINGS)}")
     try:
@@ -38,11 +36,11 @@ def write_inspect_log(folder: Path, out: Path) -> Path:
 
 
 def inspect_log(folder: Path) -> Any:
-    """The same as an object of inspect_ai, an EvalLog."""
+    """Convert an evaluation to inspect_ai's EvalLog."""
     from inspect_ai import log
 
     outcomes, identity = load_outcomes(folder), load_identity(folder)
-    summary = load_summary(folder) or {}  # there, as load_outcomes has seen it
+    summary = load_summary(folder) or {}  # load_outcomes has checked that it exists
     finished = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime, UTC).isoformat()
     scores = []
     for view, v in summary["views"].items():

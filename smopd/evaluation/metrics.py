@@ -1,8 +1,7 @@
 """From outcomes to numbers: accuracies with intervals, LiC's A90 and U over runs, and differences.
 
 Every interval is over items (see `accuracy_interval`): with one run Wilson's for an accuracy and McNemar's
-test for a difference, with several a bootstrap that draws whole items. It leaves out the spread over training
-seeds.
+test for a difference, with several a bootstrap over items. Variation of training seeds is not included.
 """
 
 from collections import Counter
@@ -19,16 +18,16 @@ from smopd.evaluation.statistics import LEVEL, accuracy_interval, paired, paired
 from smopd.evaluation.store import conditions, load_identity, load_outcomes
 from smopd.verify.verdict import FAILED
 
-Scores = dict[str, list[bool]]  # by item, one a run
+Scores = dict[str, list[bool]]  # right or wrong by item, one per run
 
 
 def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What summary.json holds: each view, also by task and number of shards, and each against FULL."""
+    """The contents of summary.json: each view, by task and number of shards, and compared with FULL."""
     names = dict.fromkeys(o.view for o in outcomes)
     views = {view: [o for o in outcomes if o.view == view] for view in names}
     summary: dict[str, Any] = {"runs": len({o.run for o in outcomes})}
     summary["views"] = {view: _summarise_view(rows) for view, rows in views.items()}
-    # The teacher's last context is the FULL view's: there is nothing to compare.
+    # The teacher's last context is the FULL view's, so there is nothing to compare.
     for view in (view for view in views if "full" in views and view not in ("full", "teacher")):
         summary[f"{view}_minus_full"] = against(views["full"], views[view])
     if {"sharded", "teacher"} <= set(views):
@@ -40,7 +39,7 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def against(before: Iterable[Outcome], after: Iterable[Outcome], *, level: float = LEVEL) -> dict[str, Any]:
-    """The change from `before` to `after` on the items both have, paired by item."""
+    """The change from `before` to `after`, paired by item, on the items that both have."""
     first, second = scores(before), scores(after)
     change = _compare(first, second, level)
     bootstrap = {name: change[name] for name in ("low", "high", "p")}
@@ -53,7 +52,6 @@ def against(before: Iterable[Outcome], after: Iterable[Outcome], *, level: float
 
 
 def _compare(first: Scores, second: Scores, level: float = LEVEL) -> dict[str, Any]:
-    """Items that became better and worse, of those that both have, and the change with its bootstrap."""
     items = [item for item in first if item in second]
     old, new = ([float(np.mean(s[item])) for item in items] for s in (first, second))
     low, high, p = paired_bootstrap(old, new, level)
@@ -69,7 +67,6 @@ def _compare(first: Scores, second: Scores, level: float = LEVEL) -> dict[str, A
 
 
 def scores(outcomes: Iterable[Outcome], right: Callable[[Outcome], bool] = lambda o: o.correct) -> Scores:
-    """Right or wrong by item, one entry a run."""
     by_item: Scores = {}
     for outcome in outcomes:
         by_item.setdefault(outcome.id, []).append(right(outcome))
@@ -92,7 +89,7 @@ def _summarise_view(rows: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _known_turns(rows: Iterable[Outcome]) -> Scores:
-    """Turn accuracy: which middle replies say what was told so far, by item, where that is known."""
+    """For turn accuracy: by item, whether middle replies state what was told so far, where known."""
     by_item: Scores = {}
     for o in rows:
         right = [turn["right"] for turn in o.turns[:-1] if "right" in turn]
@@ -106,7 +103,7 @@ def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, A
 
 
 def _mean_share(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """The mean over items of their share of right replies; the interval draws whole items."""
+    """The mean over items of their share of right replies, with an interval over items."""
     means = np.array([np.mean(r) for r in right.values()])
     correct, total = sum(map(sum, right.values())), sum(map(len, right.values()))
     low, high = accuracy_interval(means)
@@ -115,7 +112,7 @@ def _mean_share(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
 
 
 def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """Mean over items of the mean over runs, with its 95% interval; of several runs also LiC's A90 and U."""
+    """Mean over items of the mean over runs, with its 95% interval; for several runs also LiC's A90 and U."""
     numbers = _mean_share(right)
     if max((len(r) for r in right.values()), default=1) > 1:
         by_item = [np.asarray(r, float) for r in right.values()]
@@ -127,7 +124,7 @@ def accuracy(right: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
 
 
 def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:
-    """Two finished evaluations, paired by item: for every view both have, the whole and each task."""
+    """Compare two finished evaluations, paired by item: every view that both have, overall and by task."""
     before, after = load_outcomes(a), load_outcomes(b)
     views = [v for v in dict.fromkeys(o.view for o in before) if any(o.view == v for o in after)]
     if not views:
@@ -153,6 +150,6 @@ def compare_evaluations(a: Path, b: Path) -> dict[str, Any]:
 
 def _list_differences(a: Path, b: Path) -> list[str]:
     first, second = (flatten(conditions(load_identity(folder))) for folder in (a, b))
-    # The name of the file says nothing that the hash of its examples does not.
+    # The file's name does not matter: the hash of its examples is compared too.
     names = [name for name in first if name in second and name != "data" and first[name] != second[name]]
     return [f"{name} is not the same in both: {first[name]} and {second[name]}" for name in names]

@@ -1,4 +1,4 @@
-"""A whole evaluation: the views of a config played with a model, kept in a folder and continued there."""
+"""Run an evaluation: play the views of a config with a model, in a folder from which it can resume."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks
 
-# Settings of [eval] that are no part of what an evaluation is; `clean` counts where a teacher plays.
+# Settings of [eval] that do not identify an evaluation; `clean` does if a teacher plays.
 NO_PART = {"clean", "save_tokens", "save_tokens_limit", "alternatives"}
 log = logging.getLogger("smopd")
 
@@ -40,15 +40,14 @@ def run_evaluation(
     known: Sequence[Outcome] = (), record: Callable[[list[Outcome]], None] = lambda fresh: None,
     track: Track = quiet, tokens: Path | None = None, begin: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:  # fmt: skip
-    """Play the views with a model and its adapter, or an endpoint. What is `known` is not played again.
-
-    `tokens`: the folder of the token log, where one is asked for; `begin` is called before it is written.
+    """Play the views with a model and its adapter, or an endpoint. `known` outcomes are not played again.
+    `tokens`: folder of the token log, if enabled; `begin` is called before it is written.
     """
     from smopd.rollout.assembly import evaluation_driver
 
     check_evaluation(config)
     views = list(dict.fromkeys(config.eval.views))
-    # A teacher with weights of its own plays after the student.
+    # A teacher with its own weights plays after the student.
     apart: list[View] = ["teacher"] if "teacher" in views and teacher_file(adapter) else []
     logged = {example.id for example in examples[: config.eval.save_tokens_limit or None]}
     outcomes: dict[View, list[Outcome]] = {}
@@ -75,7 +74,7 @@ def _play(
     record: Callable[[list[Outcome]], None], label: str, track: Track, watch: TokenRecorder | None = None,
 ) -> list[Outcome]:  # fmt: skip
     runs, group, done, replies = config.eval.runs, config.eval.batch, len(known), 0
-    # A group ends when its slowest conversation does: it is at least as large as what servers take.
+    # A group waits for its slowest conversation, so it is at least as large as the servers' concurrency.
     if isinstance(driver, ChatDriver):
         group = max(group, driver.endpoint.width)
     user = SimulatedUser(config.user).converse if view == "simulated" else None
@@ -83,7 +82,6 @@ def _play(
     with track(f"{label} {view.upper()}", len(examples) * runs, done) as update:
 
         def hear(count: int) -> None:
-            """Counts the replies since the last group of conversations was done: a sign of life."""
             nonlocal replies
             with lock:
                 replies += count
@@ -101,7 +99,7 @@ def _play(
 
 
 def teacher_file(adapter: Path | None) -> Path | None:
-    """The averaged teacher that a checkpoint keeps beside the student; None where there is none."""
+    """The file of a checkpoint's EMA teacher, or None."""
     file = adapter / TEACHER_WEIGHTS if adapter else None
     return file if file and file.exists() else None
 
@@ -111,7 +109,7 @@ def clean_form(config: Config) -> Clean:
 
 
 def check_evaluation(config: Config) -> None:
-    """A UserError for settings that contradict each other, or a model that cannot be loaded."""
+    """Raise a UserError for settings that contradict each other, or a model that cannot be loaded."""
     token_ids, settings = traits_of(config.engine.kind).token_ids, config.eval
     if settings.save_tokens and config.engine.kind not in ("hf", "auto"):
         needs = "the replies are scored once more, by the model in this process"
@@ -130,7 +128,7 @@ def evaluate_into(
     path: Path, config: Config, examples: Sequence[Example], label: str, adapter: Path | None = None,
     begin: Callable[[], None] = lambda: None, track: Track = quiet,
 ) -> dict[str, Any]:  # fmt: skip
-    """The summary of an evaluation kept in a folder: played, continued, or only read where it is finished."""
+    """Run or resume an evaluation in a folder, or read it if it is finished; return its summary."""
     config = resolve_engine(config)
     folder = EvaluationFolder(path, identity(config, examples, adapter))
     if (finished := load_summary(path)) is not None:
@@ -155,7 +153,7 @@ def evaluate_into(
 
 
 def rules_in_force(examples: Sequence[Example]) -> dict[str, str]:
-    """By which rule replies are judged, by task, for those tasks that have a choice."""
+    """The rule by which replies are judged, for each task that has a choice."""
     named = {task: tasks.rule(task) for task in sorted({example.task for example in examples})}
     return {task: rule for task, rule in named.items() if rule}
 

@@ -1,9 +1,9 @@
 """LiC's own protocol: a model plays the user, reveals at most one shard a turn, and every attempt is scored.
 
-A classifier says what kind of reply each is; an attempt is extracted and verified, and the conversation ends
-at the first correct one, or once all shards are told. All three are asked of one OpenAI-compatible endpoint;
-where it fails after all tries, the next shard is told verbatim and the whole reply is verified as an attempt.
-It leaves out LiC's exact prompts, so figures are comparable in kind, not to the decimal.
+A classifier labels each reply; an attempt is extracted and verified, and the conversation ends at the first
+correct one, or once all shards are told. User, classifier and extractor are one OpenAI-compatible endpoint;
+if it fails after all retries, the next shard is told verbatim and the whole reply is verified as an attempt.
+The prompts are not LiC's, so figures are only roughly comparable.
 """
 
 import json
@@ -28,11 +28,11 @@ from smopd.verify.verifiers import Verdict, verify_all
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
-Read = Callable[[dict[str, Any]], T | None]  # of an answer's JSON object; None: it cannot be used
+Read = Callable[[dict[str, Any]], T | None]  # parses an answer's JSON object; None: unusable
 
 _TEXTS = tomllib.loads(Path(__file__).with_name("simulated.toml").read_text(encoding="utf-8"))
 KINDS: dict[str, str] = _TEXTS["kinds"]
-WORDS, JUDGED, EXTRACTED = 400, 100, 2048  # tokens for the user's message, a label, an extracted answer
+WORDS, JUDGED, EXTRACTED = 400, 100, 2048  # token limits: the user's message, a label, an extracted answer
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _State:
 
 
 class SimulatedUser:
-    """Plays the user of the view `simulated`. `unusable`: answers of its endpoint that were given up."""
+    """Plays the user of the view `simulated`. `unusable` counts requests without a usable answer."""
 
     def __init__(self, settings: UserSettings, pause: float = 1.0) -> None:
         shared = settings.model_dump(exclude={"temperature"})
@@ -66,8 +66,8 @@ class SimulatedUser:
     def converse(
         self, player: Player, examples: Sequence[Example], seed: Sequence[int | str]
     ) -> list[tuple[Conversation, list[Verdict]]]:
-        """Every example as a conversation, and a verdict on each reply: no_answer if it is no attempt."""
-        self.endpoint.model()  # asked for here, once: the threads only read it
+        """Play the examples; return conversations with a verdict on each reply, no_answer if no attempt."""
+        self.endpoint.model()  # resolved once here: the threads only read it
         states = [_State(player.open(e, "simulated", seed), []) for e in examples]
         before, turn = self.unusable, 0
         while going := [s for s in states if not s.over]:
@@ -90,7 +90,7 @@ class SimulatedUser:
         return [(s.conversation, s.verdicts) for s in states]
 
     def _say(self, state: _State, cancellation: Cancellation) -> None:
-        """The user's next message: the first shard as it is, a further one in the model's words."""
+        """Set the user's next message: the first shard verbatim, a later one in the model's words."""
         state.cancellation = cancellation
         shards = state.conversation.example.shards
         hidden = [i for i in range(len(shards)) if i not in state.revealed]
@@ -110,7 +110,6 @@ class SimulatedUser:
         state.revealed.append(shard)
 
     def _classify(self, state: _State, cancellation: Cancellation) -> None:
-        """What kind of reply the last one is, and where it is an attempt, the answer in it."""
         conversation, state.cancellation = state.conversation, cancellation
         reply = conversation.turns[-1].text
         if not reply.strip():
@@ -134,7 +133,7 @@ class SimulatedUser:
     def _ask(
         self, state: _State, what: str, prompt: str, temperature: float, max_tokens: int, read: Read[T]
     ) -> T | None:
-        """What `read` makes of the endpoint's JSON; None when no try brought something it can use."""
+        """Return what `read` makes of the endpoint's JSON; None if all retries were unusable."""
         messages: list[Message] = [{"role": "user", "content": prompt}]
         for attempt in range(self.settings.retries + 1):
             seed = derive(*state.seed, what, state.conversation.example.id, attempt)
@@ -152,7 +151,7 @@ def _talk(conversation: Conversation) -> str:
 
 
 def _parse_object(text: str) -> dict[str, Any]:
-    """The JSON object of an answer, whatever stands around it; empty where there is none."""
+    """The JSON object in an answer, whatever text surrounds it; empty if there is none."""
     try:
         parsed = json.loads(text[text.find("{") : text.rfind("}") + 1], strict=False)
     except (ValueError, RecursionError):
@@ -161,7 +160,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 
 def _keep_if_copied(answer: dict[str, Any], reply: str) -> str | None:
-    """The extracted answer, if it really stands in the reply: an extractor must not solve the task."""
+    """The extracted answer if it occurs in the reply: the extractor must not solve the task."""
     text = answer.get("answer")
     plain = " ".join(text.split()) if isinstance(text, str) else ""
     return text if plain and plain in " ".join(reply.split()) else None

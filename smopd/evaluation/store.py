@@ -1,7 +1,6 @@
-"""An evaluation on disk: evaluation.json (of what), conversations.jsonl, summary.json (it is finished).
-
-A folder belongs to one model, one data set and one way of playing. Conversations are written in groups, each
-followed by an empty line: what a crash tore is cut off and played again.
+"""An evaluation on disk: evaluation.json (its identity: one model, data set and way of playing),
+conversations.jsonl, and summary.json once it is finished. Conversations are written in groups, each followed
+by an empty line: a group that a crash interrupted is cut off and played again.
 """
 
 import json
@@ -20,7 +19,7 @@ from smopd.evaluation.evaluate import Outcome
 from smopd.files import check_shape
 
 LOCK = ".lock"
-# What readers rely on.
+# The fields that readers rely on.
 _SHARE = {"accuracy": float, "correct": int, "total": int, "low": float, "high": float}
 _CHANGE = {"gained": int, "lost": int, "difference": float, "low": float, "high": float, "p": float}
 _VIEW = _SHARE | {
@@ -38,9 +37,9 @@ CONVERSATION = {
     "any_correct": bool, "extracted": (str, None), "status": str, "detail": str, "system": str, "full": str,
     "answer": dict,
 }  # fmt: skip
-# Which model was evaluated and how it was computed, as an evaluation's identity names it.
+# Keys of an evaluation's identity: which model was evaluated, and how it was computed.
 MODEL_KEYS = ("model", "weights", "adapter", "dtype", "quantize", "engine")
-INPUTS = "inputs"  # what was passed as Python objects, as files
+INPUTS = "inputs"  # folder of the files made from Python objects
 
 
 def data_digest(examples: Sequence[Example]) -> str:
@@ -48,7 +47,7 @@ def data_digest(examples: Sequence[Example]) -> str:
 
 
 class EvaluationFolder:
-    """One evaluation's files, as a context one process's at a time. `add` is the first to write."""
+    """One evaluation's files. As a context it locks out other processes; `add` is the first to write."""
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
@@ -95,10 +94,10 @@ class EvaluationFolder:
         return _parse(self._file, self._read_complete_groups().decode("utf-8", "replace"))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Append one group, and see it on disk before anything else. The first one makes the folder."""
+        """Append one group and sync it to disk. The first one creates the folder."""
         if not self._held:
             self._claim()
-            if (self.path / "evaluation.json").exists():  # it was not when we looked
+            if (self.path / "evaluation.json").exists():  # it did not before
                 what = "another process began this evaluation meanwhile"
                 raise UserError(f"{self.path}: {what}; run the same command to resume")
         try:
@@ -115,18 +114,17 @@ class EvaluationFolder:
             raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
-        """Write the conversations in their final order, then the summary, which says that all is there."""
+        """Write the conversations in their final order, then the summary, which marks the end."""
         files.write_text(self._file, _lines(outcomes))
         files.write_json(self.path / "summary.json", summary)
 
     def _read_complete_groups(self) -> bytes:
-        """The groups, without what a crash tore."""
         raw = self._file.read_bytes() if self._file.exists() else b""
         return raw[: raw.rfind(b"\n\n") + 2] if b"\n\n" in raw else b""
 
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
-    """The summary of a finished evaluation, None where there is none."""
+    """The summary of a finished evaluation, else None."""
     return _read(folder / "summary.json", SUMMARY)
 
 
@@ -135,7 +133,7 @@ def load_identity(folder: Path) -> dict[str, Any]:
 
 
 def conditions(identity: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same in two evaluations that are compared: everything but the model and the views."""
+    """What must be equal in two evaluations to compare them: everything but the model and the views."""
     kept = {key: value for key, value in identity.items() if key not in MODEL_KEYS}
     for section, name in (("eval", "views"), ("teacher", "weights")):
         if isinstance(kept.get(section), dict):
@@ -144,7 +142,7 @@ def conditions(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_outcomes(folder: Path) -> list[Outcome]:
-    """The conversations of a finished evaluation."""
+    """The conversations of a finished evaluation; a UserError for an unfinished one."""
     if load_summary(folder) is None:
         begun = (folder / "evaluation.json").exists()
         what = "is not finished: run the command that began it to resume" if begun else "is no evaluation"

@@ -1,12 +1,12 @@
-"""The token log of an evaluation (`eval.save_tokens`): what the model thought at every reply token.
+"""The token log of an evaluation (`eval.save_tokens`), with a row for every reply token:
 
-    conversation, turn, position   which token it is; `conversation` is the number of its id (metadata)
+    conversation, turn, position   which token it is; `conversation` is an index of the ids (metadata)
     token                          its id (its text: metadata)
     entropy, logp                  nats, full vocabulary, temperature 1
 
-and its likely alternatives, as smopd/scoring/token_log.py has them. A file for each group of conversations
-that were played together: TOKENS/VIEW-NUMBER.safetensors. An engine tells at most the log-probability of what
-it sampled, so the replies are scored once more, which needs the model in this process.
+and its likely alternatives (smopd/scoring/token_log.py). Each group of conversations played together has a
+file: TOKENS/VIEW-NUMBER.safetensors. An engine returns at most the log-probability of the sampled token, so
+the replies are scored once more, which needs the model in this process.
 """
 
 from __future__ import annotations
@@ -30,17 +30,14 @@ MODEL = "student"
 
 @dataclass(frozen=True)
 class TokenRecorder:
-    """Scores and writes the replies of one group of conversations after the other."""
-
     folder: Path
     driver: Driver
     alternatives: int
     row_tokens: int
-    begin: Callable[[], None]  # makes the folders around ours, where they are to be new
+    begin: Callable[[], None]  # creates the parent folders if they are new
     only: Container[str]  # ids of the examples that are logged
 
     def __call__(self, view: str, run: int, number: int, played: Sequence[Conversation]) -> None:
-        """Write the group with this number; no file where there is no token to log."""
         played = [one for one in played if one.example.id in self.only]
         places = [(c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns)]
         replies = [place for place in places if place[2].reply]
@@ -82,7 +79,7 @@ class TokenRecorder:
 
 @dataclass(frozen=True)
 class Logged:
-    values: dict[str, Any]  # columns, tensors or arrays
+    values: dict[str, Any]  # columns, as tensors or arrays
     others: Others
     pieces: dict[int, str]
     ids: list[str]

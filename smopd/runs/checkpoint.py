@@ -1,7 +1,6 @@
-"""One checkpoint: a folder that is complete or absent, with checksums that tell whether it was damaged.
-adapter_*: the student, in plain PEFT format; teacher.safetensors; optimizer.*: its tensors, its other values;
-state.json: step, hash of the settings, version; ahead.*: conversations that are
-not used yet; checksums.json, written last. Nothing is pickled.
+"""One checkpoint: a folder that is complete or absent, with checksums that reveal damage. It holds adapter_*
+(the student, in plain PEFT format), teacher.safetensors, optimizer.* (tensors and other values), state.json
+(step, settings hash, version), ahead.* (unused conversations) and, last, checksums.json. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
-    """The student's adapter in plain PEFT format."""
     model.save_pretrained(str(folder), selected_adapters=[STUDENT], save_embedding_layers=False)
-    # safetensors makes files that only their owner reads; a server that loads it may be another user.
+    # safetensors makes files that only their owner can read, but a server may run as another user.
     shutil.copymode(folder / "adapter_config.json", folder / "adapter_model.safetensors")
 
 
@@ -38,7 +36,7 @@ def write(
     final: Path, step: int, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config,
     more: Callable[[Path], None] | None = None,
 ) -> None:  # fmt: skip
-    """Write a checkpoint beside its place, see it on disk, then move it there in place of an older one."""
+    """Write and sync a checkpoint under another name, then move it into place, replacing an older one."""
     from smopd.models.adapters import save_teacher
 
     partial = final.with_name(f".partial-{final.name}")
@@ -46,7 +44,7 @@ def write(
     try:
         partial.mkdir(parents=True)
         save_adapter(model, partial)
-        # PEFT writes sets in the order of the process's string hashes.
+        # PEFT writes sets in hash order, which differs between processes.
         settings = model.peft_config[STUDENT].to_dict().items()
         sets = {key: sorted(value) for key, value in settings if isinstance(value, set)}
         adapter = partial / "adapter_config.json"
@@ -62,12 +60,12 @@ def write(
             discard(final)
         os.rename(partial, final)
         sync(final.parent)
-    finally:  # after the move there is nothing under this name
+    finally:  # nothing is under this name after the move
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def discard(folder: Path) -> None:
-    """Delete a checkpoint so that a crash in between leaves no half of it under its name."""
+    """Delete a checkpoint; a crash meanwhile leaves no partial one under its name."""
     hidden = folder.with_name(f".discarded-{folder.name}")
     shutil.rmtree(hidden, ignore_errors=True)
     os.rename(folder, hidden)
@@ -85,10 +83,7 @@ def load(
     folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config,
     earlier: Sequence[Config] = (),
 ) -> int:  # fmt: skip
-    """Put an undamaged checkpoint into model and optimizer; the step it stands at.
-
-    `earlier`: settings that the run had before it was changed, which its older checkpoints name.
-    """
+    """Load a checkpoint; return its step. `earlier`: former settings of the run, accepted in checkpoints."""
     from smopd.models.adapters import load_parameters, teacher_parameters
 
     state = json.loads((folder / "state.json").read_text(encoding="utf-8"))

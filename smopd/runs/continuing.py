@@ -1,8 +1,6 @@
-"""What may change when a run goes on, and what a change means for the steps that are already taken.
-
-Settings that no result depends on may always change (`smopd.config.MAY_CHANGE`). Those in `RECORDED` may
-change too, the steps upwards only; each such change is written into the run's starts.jsonl, so that its older
-checkpoints are known as its own. Everything else is another run.
+"""Which settings may change when a run is resumed: always those that no result depends on
+(`smopd.config.MAY_CHANGE`), and those in `RECORDED`, of which the steps can only increase. A change of the
+latter is written into starts.jsonl, so that older checkpoints are still accepted. Any other is refused.
 """
 
 from collections.abc import Iterable
@@ -12,18 +10,17 @@ from smopd.config import MAY_CHANGE, Config
 from smopd.config_io import flatten, leaves, nest, scalar
 
 RECORDED = ("train.steps", "train.checkpoint_every", "train.eval_every", "train.patience")
-Changes = dict[str, tuple[Any, Any]]  # setting -> in the run folder, now
+Changes = dict[str, tuple[Any, Any]]  # setting -> (value in the run folder, value now)
 
 
 def changes(stored: Config, now: Config) -> Changes:
-    """The settings that differ and must be recorded or refused."""
+    """Return the settings that differ and must be recorded or refused."""
     old, new = flatten(stored.model_dump()), flatten(now.model_dump())
     pairs = {key: (old.get(key), new.get(key)) for key in old | new if not key.startswith(MAY_CHANGE)}
     return {key: (before, after) for key, (before, after) in pairs.items() if before != after}
 
 
 def refused(changed: Changes) -> list[str]:
-    """A line for every change with which the run cannot go on."""
     lines = []
     for key, (old, new) in changed.items():
         if key not in RECORDED:
@@ -34,7 +31,7 @@ def refused(changed: Changes) -> list[str]:
 
 
 def of_all_steps(config: Config, before: int) -> list[str]:
-    """What the number of steps decides besides the end, a line each; `before`: what it was until now."""
+    """Return a line for everything else that depends on the number of steps, which was `before`."""
     steps, lines = config.train.steps, []
     if config.optim.schedule != "constant":
         falls = f"optim.schedule = {config.optim.schedule} falls to zero at the last step"

@@ -1,8 +1,7 @@
-"""The evaluations of a run, of its base and of its checkpoints, wherever they were put.
-
-RUN/evaluated.jsonl has a row for each: where it stands, seen from the run folder, which side it is of, a hash
-of all it depends on, and the settings it was asked for with. A later row of the same hash replaces an earlier
-one. What stands in RUN/eval without a row is known by the digest of its adapter.
+"""The evaluations of a run's base model and checkpoints, wherever they are. RUN/evaluated.jsonl has a row for
+each: its folder relative to the run, its side (base or checkpoint), a hash of everything it depends on, and
+the requested settings. A later row with the same hash replaces an earlier one. An evaluation in RUN/eval
+without a row is recognised by the digest of its adapter.
 """
 
 import json
@@ -30,30 +29,27 @@ from smopd.tracking import Track, quiet
 
 log = logging.getLogger("smopd")
 BASE = "base"
-TRAINED = "trained"  # the name of the only evaluation of a run that is evaluated once, after training
-# Options of `smopd eval` that are shorter than --set.
+TRAINED = "trained"  # folder of the evaluation after training, in a quickstart or a study
+# Options of `smopd eval` that stand for --set.
 OPTIONS = {"data.eval": "--data", "eval.limit": "--limit", "eval.runs": "--runs"}
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One evaluation of a run. `side`: "base", or the name of the checkpoint."""
-
     folder: Path
-    where: str  # the folder, seen from the run
-    side: str
+    where: str  # the folder, relative to the run
+    side: str  # "base", or the name of the checkpoint
     identity: dict[str, Any]
-    summary: dict[str, Any] | None  # None: not finished, or gone from where it was
-    settings: tuple[str, ...] = ()  # KEY=VALUE, as it was asked for
+    summary: dict[str, Any] | None  # None: not finished, or no longer there
+    settings: tuple[str, ...] = ()  # KEY=VALUE, as requested
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What must be the same in two evaluations that are compared."""
         return conditions(self.identity)
 
 
 def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Evaluated]]:
-    """Every evaluation of the run, those in its folder first, and those gone from where they were."""
+    """The run's evaluations, those in its folder first, and the listed ones that are no longer there."""
     rows = {row["of"]: row for row in read_rows(run, EVALUATED)}
     evaluations: dict[Path, Evaluated] = {}
     gone = []
@@ -67,14 +63,14 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Eva
             evaluations[folder.resolve()] = listed
         else:
             gone.append(listed)
-    # A study keeps the evaluation of a base, which has no run, in eval/ itself.
+    # A study puts the evaluation of a base, which has no run, into eval/ itself.
     files = [*run.glob(f"{EVAL}/evaluation.json"), *sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
     unlisted = [file.parent for file in files if file.parent.resolve() not in evaluations]
     sides = _sides(run, config) if unlisted else {}
     for folder in unlisted:
         known = load_identity(folder)
         side = sides.get(known.get("adapter"))
-        served = known.get("engine") == "openai"  # some endpoint's model, whatever its name is
+        served = known.get("engine") == "openai"  # an endpoint's model, even if the name is the same
         if side and not served and (side != BASE or known.get("model") == config.model.path):
             where = os.path.relpath(folder, run)
             evaluations[folder.resolve()] = Evaluated(folder, where, side, known, load_summary(folder))
@@ -83,10 +79,9 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Eva
 
 
 def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
-    """Two evaluations of the same examples, if possible with the same settings, the newest of them.
-
-    A folder that is no run is taken for an evaluation. A run stands for the evaluations of its checkpoints,
-    and before itself for those of its base.
+    """Choose the newest two evaluations on the same examples, preferably with the same settings. A folder
+    that is not a run counts as an evaluation. A run stands for the evaluations of its checkpoints; compared
+    with itself, `before` stands for those of its base.
     """
     if not any(map(is_run, (before, after))):
         return before, after
@@ -104,7 +99,7 @@ def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
 
 
 def _find_finished(folder: Path, base: bool = False) -> list[Path]:
-    """Finished evaluations of a run's base or of its checkpoints, newest first; else the folder itself."""
+    """Finished evaluations of a run's base or checkpoints, newest first; else the folder itself."""
     if not is_run(folder):
         return [folder]
     listed, _ = evaluations_of(folder, load_config(folder / CONFIG))
@@ -113,7 +108,6 @@ def _find_finished(folder: Path, base: bool = False) -> list[Path]:
 
 
 def evaluation_folder(run: Path, side: str, *marks: str) -> Path:
-    """Where an evaluation of a run stands, unless somebody wants it elsewhere."""
     return run / EVAL / "-".join((side, *marks))
 
 
@@ -134,19 +128,18 @@ def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> st
 
 
 def slug(name: str, default: str = "eval") -> str:
-    """The last part of a path or name, in characters that every file system takes."""
+    """The last part of a path or name, in characters that every file system accepts."""
     stem = re.sub(r"\.(jsonl?|gguf|toml)$", "", name.rstrip("/").rpartition("/")[2])
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:40] or default
 
 
 def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -> None:
-    """Add the row of an evaluation to the run's list, unless it is there."""
     where = os.path.relpath(place, run)
     row = {"folder": where, "side": side, "of": of, "settings": list(settings)}
     try:
         if row not in read_rows(run, EVALUATED):
             append_jsonl(run / EVALUATED, row)
-    except OSError as error:  # a run of somebody else, whose folder may only be read
+    except OSError as error:  # such as a read-only run folder of another user
         problem = f"cannot be written ({error.strerror})"
         log.warning("%s: %s: smopd report will not find %s", run / EVALUATED, problem, place)
 
@@ -156,10 +149,9 @@ def evaluate_side(
     out: Path | None = None, settings: Sequence[str] = (), begin: Callable[[], None] = lambda: None,
     track: Track = quiet,
 ) -> tuple[Path, dict[str, Any], bool]:  # fmt: skip
-    """Play, continue or read one side of a run, and list it: its folder, its summary, was it finished before.
-
-    Without `out` it stands in the run folder. The base of another run is taken over where it is the same in
-    every respect.
+    """Play, resume or read one side of a run, and list it; return folder, summary, whether it was finished
+    before. Without `out` it goes into the run folder. An identical evaluation of the base by another run is
+    copied.
     """
     from smopd.evaluation.session import evaluate_into, identity
 
@@ -181,7 +173,6 @@ def evaluate_side(
 
 
 def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
-    """Where in the run folder it stands already, finished or not, or else will stand."""
     for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
         if load_identity(file.parent) == wanted:
             return file.parent
@@ -189,11 +180,11 @@ def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[st
 
 
 def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
-    """The same evaluation, finished, in a run beside this one or by itself."""
+    """Find the same finished evaluation in a run beside this one or in a folder of its own."""
     for parent in dict.fromkeys((run.resolve().parent, Path("runs").resolve())):
         in_runs = sorted(parent.glob(f"*/{EVAL}/*/evaluation.json"))
         for file in (*in_runs, *sorted(parent.glob("*/evaluation.json"))):
-            with suppress(OSError, ValueError):  # a damaged folder of somebody else is not our business here
+            with suppress(OSError, ValueError):  # ignore damaged folders
                 known = json.loads(file.read_text(encoding="utf-8"))
                 if known == wanted and (file.parent / "summary.json").exists():
                     return file.parent
@@ -212,7 +203,7 @@ def _sides(run: Path, config: Config) -> dict[str | None, str]:
     if config.model.adapter:
         folder = Path(config.model.adapter).expanduser()
         file = (checkpoints(folder) or [folder])[-1] / WEIGHTS
-        start = file_digest(file) if file.exists() else ""  # it may be gone: then nothing is the base
+        start = file_digest(file) if file.exists() else ""  # if it is gone, no evaluation is the base's
     files = [folder / WEIGHTS for folder in checkpoints(run)]
     trained: dict[str | None, str] = {file_digest(file): file.parent.name for file in files if file.exists()}
     return {start: BASE} | trained

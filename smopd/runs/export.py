@@ -1,6 +1,4 @@
-"""A trained run as a plain model folder: the adapter folded into its full base, tokenizer, model card; or the
-adapter alone, as PEFT and vLLM load it.
-"""
+"""Export a run: a model folder with the adapter merged into the unquantized base, or the adapter alone."""
 
 from __future__ import annotations
 
@@ -35,10 +33,7 @@ def export(
     source: Path, out: Path, checkpoint: str = "", dtype: str = "", adapter_only: bool = False,
     name: str = "", track: Track = quiet,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write what `source`, a run folder or an adapter, has trained; says what was written.
-
-    `adapter_only`: the adapter, not folded into its base. `name`: what the model card calls it.
-    """
+    """Export a run folder or an adapter; return what was written. `name`: what the model card calls it."""
     if os.path.lexists(out):
         raise UserError(f"{out}: exists; nothing was written, choose another folder")
     if dtype and dtype not in DTYPES:
@@ -69,7 +64,7 @@ def export(
 
 
 def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> Callable[[Path], None]:
-    # Folded in the wider of the two, rounded once.
+    # Merge in the wider of the two, and round once.
     wide = "float32" if "float32" in (wanted, config.model.dtype) else wanted
     plain = {"quantize": "none", "dtype": wide, "adapter": ""}
     with track(f"loading {config.model.path}"):
@@ -82,7 +77,7 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
 
     def write(folder: Path) -> None:
         model.save_pretrained(folder)
-        # Behind `save_pretrained`, which would refuse what some makers publish (a temperature, but greedy).
+        # After `save_pretrained`, which refuses some published settings (greedy, with a temperature).
         write_text(folder / "generation_config.json", generation.to_json_string())
         chat.renderer.tokenizer.save_pretrained(folder)
 
@@ -90,7 +85,7 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
 
 
 def _copy_adapter(config: Config, adapter: Path, folder: Path) -> None:
-    """The adapter alone; its base by the name others know it by, not by a path on this machine."""
+    """Copy the adapter, with the public name of its base instead of a path on this machine."""
     folder.mkdir(parents=True)
     settings = read_json(adapter / CONFIG)
     write_json(folder / CONFIG, settings | {"base_model_name_or_path": base_name(config)})

@@ -1,7 +1,4 @@
-"""The card of an exported model: what was trained on what, before and after, how to use it, its limits.
-
-No path or address of this machine stands in it.
-"""
+"""The card of an exported model. It contains no path or address of this machine."""
 
 import re
 from importlib.metadata import version
@@ -22,7 +19,7 @@ from smopd.runs.run import Run
 
 
 def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype: str) -> str:
-    """README.md of an exported model; without a `dtype`, of an adapter alone."""
+    """The README.md of an exported model, or of an adapter alone if `dtype` is empty."""
     evaluations = _select_evaluations(adapter, run, config) if run else []
     changes = [line for base in evaluations if base.side == BASE for line in _changes(base, evaluations)]
     facts = {
@@ -46,7 +43,7 @@ def base_name(config: Config) -> str:
 
 
 def public(name: str) -> str:
-    """The last part of a local path; a hub name as it is."""
+    """Reduce a local path to its last part; leave a hub name unchanged."""
     return Path(name).name if name.startswith(("/", "~", ".")) or Path(name).expanduser().exists() else name
 
 
@@ -55,7 +52,6 @@ def _on_hub(base: str) -> bool:
 
 
 def _select_evaluations(adapter: Path, run: Path, config: Config) -> list[Evaluated]:
-    """The finished evaluations of the base and of the checkpoint that is exported."""
     digest = file_digest(adapter / WEIGHTS)
     finished = [e for e in evaluations_of(run, config)[0] if e.summary is not None]
     return [e for e in finished if e.side == BASE or e.identity.get("adapter") == digest]
@@ -76,7 +72,6 @@ def _data_of(evaluation: Evaluated) -> str:
 
 
 def _changes(base: Evaluated, evaluations: list[Evaluated]) -> list[str]:
-    """From the base to this model, on the same data with the same settings."""
     lines = []
     for trained in (e for e in evaluations if e.side != BASE and e.conditions == base.conditions):
         before, after = load_outcomes(base.folder), load_outcomes(trained.folder)
@@ -101,7 +96,7 @@ def _describe_training(config: Config, adapter: Path, run: Path) -> dict[str, An
 
 
 def _settings(config: Config) -> list[str]:
-    """The tables of the config without paths, and without addresses, which are nobody's business."""
+    """The tables of the config, without local paths and addresses."""
     data: dict[str, Any] = {
         name: public(getattr(config.data, name)) for name in ("train", "eval", "databases")
     }

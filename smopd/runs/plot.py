@@ -1,4 +1,4 @@
-"""`run.plot()`: what a run did, as one picture."""
+"""`run.plot()`: one figure of a run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,11 +8,10 @@ if TYPE_CHECKING:
 
     from smopd.runs.run import Run
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by everybody
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # safe for colour blindness
 
 
 def plot(run: "Run", path: str | Path | None = None) -> "Figure":
-    """Loss and correct answers by step; beside them the run's evaluations with their intervals, if any."""
     from matplotlib.figure import Figure
 
     evaluations = run.evaluations
@@ -41,7 +40,6 @@ def plot(run: "Run", path: str | Path | None = None) -> "Figure":
 
 
 def _accuracies(axes: Any, evaluations: list[Any]) -> None:
-    """A group of bars a view, a bar an evaluation."""
     views = list(dict.fromkeys(view for evaluation in evaluations for view in evaluation))
     width = 0.8 / len(evaluations)
     for number, evaluation in enumerate(evaluations):

@@ -1,4 +1,4 @@
-"""An exported folder to the Hugging Face hub. Whether that can be reached is found out before any work."""
+"""Push an exported folder to the Hugging Face hub; `check_hub` comes before the export."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ from huggingface_hub.utils import validate_repo_id
 from smopd.errors import UserError
 from smopd.formatting import one_line
 
-# With the errors of the HTTP client that this version of the hub's library is built on.
+# With the errors of the HTTP client that the installed huggingface_hub is built on.
 UNREACHED: tuple[type[Exception], ...]
 UNREACHED = (OSError, *(kind for kind in hub.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"))
 LOGIN = "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN"
 
 
 def check_hub(repo: str) -> HfApi:
-    """The hub, if it answers and knows who is asking; a UserError says what is in the way."""
+    """Return the hub's API if it answers and accepts the login; else raise a UserError."""
     try:
         validate_repo_id(repo)
     except hub.HFValidationError as error:
@@ -32,7 +32,7 @@ def check_hub(repo: str) -> HfApi:
 
 
 def push(api: HfApi, repo: str, folder: Path, private: bool = False) -> str:
-    """Upload a folder as one model, made if there is none of that name; its address."""
+    """Upload a folder to a model repository, created if needed; return its URL."""
     with _explain_errors(repo, api):
         url = api.create_repo(repo, private=private or None, exist_ok=True)
         api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")

@@ -1,4 +1,4 @@
-"""A run folder to look at. It reads files and writes none: `writer.py` does."""
+"""`Run` reads a run folder; `writer.py` writes it."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -29,7 +29,7 @@ class Run(SelfDescribing):
         if not layout.is_run(self.path):
             raise UserError(f"{self.path}: not a run folder (no {layout.CONFIG})")
 
-    # --- as the rest of the package reads it
+    # --- for the rest of the package
 
     @cached_property
     def config(self) -> Config:
@@ -44,7 +44,7 @@ class Run(SelfDescribing):
 
     @property
     def steps(self) -> list[Row]:
-        """The metrics of every step with its seconds."""
+        """The metrics of every step, with its timings."""
         seconds = {row["step"]: row for row in self.timings}
         return [row | seconds.get(row["step"], {}) for row in self._read(layout.METRICS)]
 
@@ -58,27 +58,25 @@ class Run(SelfDescribing):
 
     @property
     def warnings(self) -> list[Row]:
-        """What was warned of: step, cause, warning."""
+        """The warnings given: step, cause, warning."""
         return self._read(layout.WARNINGS)
 
     @property
     def training_evaluations(self) -> list[Row]:
-        """The accuracies measured while it trained: step, metric, value."""
+        """The accuracies measured during training: step, metric, value."""
         return self._read(layout.EVALUATIONS)
 
     @property
     def checkpoints(self) -> list[Path]:
-        """The checkpoints, oldest first, damaged ones among them."""
+        """The checkpoints, oldest first, including damaged ones."""
         return checkpoints(self.path)
 
     @property
     def rollout_files(self) -> list[Path]:
-        """The conversations of training, a file a step."""
         return sorted((self.path / layout.ROLLOUTS).glob("step-*.jsonl"))
 
     @property
     def token_files(self) -> list[Path]:
-        """The token logs, a file a step."""
         return sorted((self.path / layout.TOKENS).glob("step-*.safetensors"))
 
     @property
@@ -88,17 +86,17 @@ class Run(SelfDescribing):
 
     @property
     def working(self) -> bool:
-        """Whether a process works on it, or was killed."""
+        """Whether a process works on the run, or was killed while it did."""
         return (self.path / layout.LOCK).exists()
 
     def evaluated(self) -> tuple[list[Evaluated], list[Evaluated]]:
-        """Every evaluation of the run, finished or not, and those gone from where they were."""
+        """The run's evaluations, finished or not, and the listed ones that are no longer there."""
         return evaluations_of(self.path, self.config)
 
     def _read(self, name: str) -> list[Row]:
         return layout.read_rows(self.path, name)
 
-    # --- as a person reads it
+    # --- for users
 
     @property
     def adapter(self) -> Path:
@@ -109,12 +107,12 @@ class Run(SelfDescribing):
 
     @property
     def metrics(self) -> Any:
-        """A row a step, with its seconds, as a DataFrame (a list of dicts without pandas)."""
+        """A row per step, with its timings, as a DataFrame (without pandas, a list of dicts)."""
         return table(self.steps)
 
     @property
     def summary(self) -> dict[str, Any]:
-        """In a few numbers: model, method, steps, the last step, the finished evaluations."""
+        """Model, method, seed, steps, the last step's metrics, and the accuracies of finished evaluations."""
         config, rows = self.config, self.steps
         what = {"model": config.model.path, "method": config.method, "seed": config.seed}
         done = {"steps": len(rows), "of": config.train.steps, "last": rows[-1] if rows else None}
@@ -123,13 +121,13 @@ class Run(SelfDescribing):
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """The finished evaluations of the run, wherever they are, in the order they were finished."""
+        """The finished evaluations of the run, in its folder or elsewhere, oldest first."""
         listed, _ = self.evaluated()
         done = [Evaluation(e.folder, e.side) for e in listed if e.summary is not None]
         return sorted(done, key=lambda e: (e.path / "summary.json").stat().st_mtime_ns)
 
     def tokens(self, step: int) -> Any:
-        """What is known of every scored token of a step: a row each, with its rollout's id and its term."""
+        """The token log of a step: a row per scored token, with its rollout's id and its term."""
         from smopd.runs import tokens
 
         path = layout.step_file(self.path, layout.TOKENS, step, ".safetensors")
@@ -145,7 +143,7 @@ class Run(SelfDescribing):
         return table([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
 
     def conversations(self, step: int | None = None, view: str | None = None) -> Any:
-        """The conversations played in training, a row each; of one step, or in one view."""
+        """The conversations played in training, a row each; optionally of one step, or in one view."""
         files = [f for f in self.rollout_files if step is None or f.stem == f"step-{step:06d}"]
         if not files:
             where = "anything" if step is None else f"step {step}"
@@ -154,15 +152,14 @@ class Run(SelfDescribing):
         return table([row for row in rows if view is None or row["view"] == view])
 
     def evaluate(self, examples: Any = None, **how: Any) -> Evaluation:
-        """Accuracy of the run: `smopd.evaluate(run, examples, ...)`."""
+        """Evaluate the run: the same as `smopd.evaluate(run, examples, ...)`."""
         import smopd
 
         return smopd.evaluate(self, examples, **how)
 
     def compare(self, other: "str | Path | Run") -> dict[str, Any]:
-        """This run against another (which is "before"), paired by item, on what both were last evaluated on.
-
-        "base": against the run's own model before training. The folders compared are in "a" and "b".
+        """Compare with another run (as "before"), paired by item, on what both were last evaluated on. "base"
+        stands for the run's model before training. The result names the compared folders in "a" and "b".
         """
         from smopd.evaluation.metrics import compare_evaluations
 
@@ -170,13 +167,13 @@ class Run(SelfDescribing):
         return compare_evaluations(*evaluations_to_compare(before, self.path))
 
     def plot(self, path: str | Path | None = None) -> "Figure":
-        """Loss and share of correct answers by step, and the accuracies of evaluations; saved if named."""
+        """Plot loss and correct answers by step, and accuracies of evaluations; save it to `path`, if any."""
         from smopd.runs.plot import plot
 
         return plot(self, path)
 
     def export(self, out: str | Path, **how: Any) -> Path:
-        """The trained model as a plain Hugging Face folder, the adapter folded in (`smopd export`)."""
+        """Write the trained model as a Hugging Face folder, with the adapter merged in (`smopd export`)."""
         from smopd.runs.export import export
 
         export(self.path, Path(out), **how)
@@ -196,7 +193,7 @@ class Run(SelfDescribing):
 
 
 def _read_conversations(file: Path) -> Iterator[Row]:
-    """The conversations of one step's rollouts. The verdict is on the rollout: on its first view."""
+    """The conversations of one step. A rollout's verdict is only in the row of its first view."""
     step = int(file.stem.removeprefix("step-"))
     for record in read_jsonl(file):
         plays = {key: turns for key, turns in record.items() if _is_turns(turns)}

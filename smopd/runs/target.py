@@ -1,4 +1,4 @@
-"""What an argument is: a run folder, one of its checkpoints, a recipe, a model or an endpoint."""
+"""Resolve what an argument names: a run folder, one of its checkpoints, a recipe, a model or an endpoint."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from smopd.runs.layout import CHECKPOINTS, CONFIG, is_run
 
 @dataclass(frozen=True)
 class Named:
-    """What a name stands for: a recipe (of a run, its config.toml), or a model where there is none."""
+    """What a name stands for: a recipe (of a run, its config.toml) or, if `recipe` is None, a model."""
 
     recipe: str | Path | None = None
     run: Path | None = None
@@ -23,7 +23,7 @@ class Named:
 
 
 def identify(name: str | Path) -> Named:
-    """What a name that a user gives stands for; a UserError for an adapter that is no run's."""
+    """Resolve a name that a user gives; raise a UserError for an adapter outside a run folder."""
     path = Path(name).expanduser()
     if is_run(path):
         return Named(path / CONFIG, run=path)
@@ -45,15 +45,13 @@ def run_of(path: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Target:
-    """`run`: the run folder it is or is in, if there is one; `settings`: what was asked for, as KEY=VALUE."""
-
     config: Config
-    run: Path | None
-    adapter: str | None  # the one asked for: by --adapter, or as a run's checkpoint
-    settings: list[str]
+    run: Path | None  # the run folder that it is or is in
+    adapter: str | None  # requested by --adapter, or as a run's checkpoint
+    settings: list[str]  # requested, as KEY=VALUE
 
     def find_adapter(self) -> Path | None:
-        """The adapter to play: the one asked for, the run's newest checkpoint, or the model's first one."""
+        """The adapter to play: the one requested, the run's newest checkpoint, or model.adapter."""
         wanted = self.adapter or self.run or self.config.model.adapter
         return resolve_adapter(wanted) if wanted else None
 
@@ -61,7 +59,7 @@ class Target:
 def resolve_target(
     target: str, option_settings: dict[str, Any], set_: Sequence[str] | None, adapter: str | None
 ) -> Target:
-    """The settings of a target: a run's own, or a recipe's, with what options and --set say."""
+    """Load the settings of a run, recipe or model, overridden by options and --set."""
     settings = list(set_ or [])
     settings += [f"{key}={json.dumps(value)}" for key, value in option_settings.items() if value is not None]
     overrides = list(settings)
@@ -74,7 +72,7 @@ def resolve_target(
             raise UserError(f"--adapter: {target} is an adapter itself; leave out one of the two")
         adapter = str(named.checkpoint)
     if named.recipe is None:
-        # As the recipes have it, so that a model is played before and after training by the same engine.
+        # As in the recipes, so that a model is played by the same engine before and after training.
         overrides[:0] = ["engine.kind=auto"]
         overrides.append(f"model.path={json.dumps(target)}")
     # An empty --served-model leaves the choice to the endpoint.
@@ -86,7 +84,7 @@ def resolve_target(
 
 
 def _check_options(config: Config, option_settings: dict[str, Any], adapter: str | None) -> None:
-    """An option that would be passed over in silence is an error."""
+    """Refuse options that would be silently ignored."""
     kind, traits = config.engine.kind, traits_of(config.engine.kind)
     if option_settings.get("engine.servers") and not traits.remote:
         raise UserError(f"--url: the engine {kind} has no servers; add --engine openai or --engine vllm-http")

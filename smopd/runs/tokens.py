@@ -1,19 +1,17 @@
-"""The token log: what is known of every scored reply token of a step, a column each, one safetensors file a
-step (`train.save_tokens`).
+"""The token log (`train.save_tokens`): one safetensors file per step with a row for every scored reply token.
 
-    rollout, view, turn, part, position   which token it is; `part` is the number of its term, `view` that of
-                                          how the task was told (their names: metadata)
+    rollout, view, turn, part, position   which token it is; `part` is the index of its term, `view` that of
+                                          its view (names: metadata)
     token                                 its id (its text: metadata)
     entropy, teacher_entropy              nats, full vocabulary, temperature 1
     divergence                            the term's row loss, before the cap
-    student_logp, teacher_logp            of the token, under the dirty and the teacher's context
+    student_logp, teacher_logp            of the token, in the dirty and the teacher's context
     kept, clipped                         whether it carries loss, whether its divergence is over the cap
     weight                                of its turn
 
-Forty bytes a token, and for both models six for every other token of at least 1% (`train.alternatives` of
-them at most). A reply that two terms score stands there twice. What the teacher saw for each reply is in a
-file of JSON lines beside it, a row a rollout. What is made of the log is in smopd/study/calibration.py and
-smopd/viewer/.
+That is 40 bytes a token, plus 6 for every alternative of at least 1% by a model (`train.alternatives` each at
+most). A reply that two terms score appears twice. The teacher's contexts are in a JSONL file beside the log,
+a row per rollout. smopd/study/calibration.py and smopd/viewer/ read the log.
 """
 
 from __future__ import annotations
@@ -43,20 +41,20 @@ MODELS = ("student", "teacher")
 
 @dataclass(frozen=True)
 class Columns:
-    values: dict[str, Any]  # tensors, or arrays as `read` was asked for them
+    values: dict[str, Any]  # tensors or, if `read` with "numpy", arrays
     ids: list[str]  # of the rollouts
     terms: list[str]
-    selecting: list[str]  # the terms that choose among their tokens
+    selecting: list[str]  # the terms that select among their tokens
     views: list[str] = field(default_factory=list)
     others: dict[str, Others] = field(default_factory=dict)  # by model
-    # The text of every token that occurs, so that nobody needs the tokenizer to read it.
+    # The text of every token that occurs, so that readers need no tokenizer.
     pieces: dict[int, str] = field(default_factory=dict)
 
 
 def token_columns(
     ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan, renderer: Renderer
 ) -> Columns:
-    """Everything a step knows of its tokens; `ids` name the rollouts."""
+    """Collect a step's columns; `ids` are those of the rollouts' examples."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in [*TYPES, VIEW, "top_tokens", "top_logps"]}
     terms = [term.name for term in plan.terms]
     views = list(dict.fromkeys(play.view for play in plan.plays))
@@ -102,7 +100,7 @@ def token_columns(
 def teacher_contexts(
     losses: Iterable[RolloutLoss], plan: Plan, peers: Peers, renderer: Renderer
 ) -> list[dict[str, Any]]:
-    """What the teacher saw for each scored reply: a row a rollout, whose replies are (term, view, turn)."""
+    """The teacher's contexts of each scored reply (term, view, turn): a row per rollout."""
     rows = []
     for loss in losses:
         replies = []
@@ -121,13 +119,12 @@ def teacher_contexts(
 
 
 def write(path: Path, columns: Columns) -> None:
-    """Whole or not at all."""
     names = {key: getattr(columns, key) for key in ("ids", "terms", "selecting", "views", "pieces")}
     write_tokens(path, columns.values, columns.others, names)
 
 
 def read(path: Path, framework: Framework = "pt") -> Columns:
-    """What `write` wrote; of an earlier version, without what that did not write."""
+    """Read a log, also of an earlier version, which has neither views nor token texts."""
     values, others, names = read_tokens(path, TYPES, ("ids", "terms", "selecting"), framework)
     views = names.get("views") or ["sharded", "full"]
     if names.get("views"):

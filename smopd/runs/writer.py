@@ -1,5 +1,5 @@
-"""A run is a folder, written by one process at a time; each file (layout.py) is whole, so a killed run can go
-on. Beside its own files it may hold inputs/ (what was passed from Python) and view/ (`smopd view`).
+"""A run folder is written by one process at a time, each file (layout.py) so that a killed run can resume. It
+may also hold inputs/ (what was passed from Python) and view/ (`smopd view`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 log = logging.getLogger("smopd")
-# What a run killed at its very beginning leaves.
+# What a run killed at its very beginning may leave.
 UNFINISHED = {layout.LOCK, INPUTS, f"{layout.CONFIG}.partial"}
 TIMES = "seconds/"
 
 
 class RunFolder:
-    """One run's files. Making the object only looks; `lock` and `begin` are the first to write."""
+    """One run's files. The constructor only reads; `lock` and `begin` are the first to write."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
@@ -41,7 +41,7 @@ class RunFolder:
         self.evaluations_file, self.warnings_file = path / layout.EVALUATIONS, path / layout.WARNINGS
         self._locked = False
         self._damaged: set[Path] = set()
-        self.changed: Changes = {}  # since it began or last went on, to be recorded by `begin`
+        self.changed: Changes = {}  # since the last start, to be recorded by `begin`
         if self.config_file.exists():
             self.changed = changes(load_config(self.config_file), config)
             if lines := refused(self.changed):
@@ -52,8 +52,8 @@ class RunFolder:
             raise UserError(f"{path}: exists and is not a run folder (no {layout.CONFIG}); {advice}")
 
     def begin(self) -> None:
-        """Make the folder with its config, or record what changed, once all the run needs is there."""
-        if self.changed:  # first: it tells whose checkpoints are ours
+        """Write the config, or record what changed; called once everything that the run needs is there."""
+        if self.changed:  # first, because older checkpoints are accepted by this record
             self.record_start({"changed": self.changed})
         if self.changed or not self.config_file.exists():
             with self._explain_write_errors(self.config_file):
@@ -65,7 +65,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Refuse other processes; may be taken again inside. A run that does not begin leaves no folder."""
+        """Lock out other processes; reentrant. A run that does not begin leaves no folder."""
         if self._locked:
             yield
             return
@@ -90,7 +90,7 @@ class RunFolder:
 
     @contextmanager
     def _explain_write_errors(self, path: Path) -> Iterator[None]:
-        """A write that fails (full, read-only, over quota) says where, why, and what is safe."""
+        """Turn a failed write (disk full, read-only) into a UserError that says what is safe."""
         try:
             yield
         except (OSError, SafetensorError) as error:
@@ -110,14 +110,12 @@ class RunFolder:
         return layout.read_rows(self.path, layout.EVALUATIONS)
 
     def warnings(self) -> list[dict[str, Any]]:
-        """What was warned of so far: step, cause, warning."""
         return layout.read_rows(self.path, layout.WARNINGS)
 
     def record_warning(self, row: dict[str, Any]) -> None:
         self._append(self.warnings_file, row)
 
     def record_start(self, row: dict[str, Any]) -> None:
-        """Write down where and with what the run begins or goes on: no result depends on it."""
         self._append(self.starts_file, row)
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:
@@ -125,7 +123,7 @@ class RunFolder:
             append_jsonl(path, row)
 
     def cut_metrics(self, step: int) -> None:
-        """Go back to `step`: drop rows of steps that will be repeated, and what a crash left unfinished."""
+        """Go back to `step`: drop rows of steps that will be repeated, and unfinished files of a crash."""
         with self._explain_write_errors(self.path):
             for file in (self.metrics_file, self.timings_file, self.evaluations_file, self.warnings_file):
                 if file.exists():
@@ -136,11 +134,11 @@ class RunFolder:
                 for partial in (self.path / name).glob("*.partial"):
                     partial.unlink()
             checkpoint.sweep(self.path / layout.CHECKPOINTS)
-        # A kill may have come between a checkpoint and its pruning.
+        # A kill may have come between writing a checkpoint and pruning.
         self.prune(self.config.train.keep_checkpoints, step)
 
     def add_metrics(self, row: dict[str, Any]) -> None:
-        """Append one step's row; on disk when this returns."""
+        """Append one step's row; it is on disk when this returns."""
         times = {k: v for k, v in row.items() if k.startswith(TIMES)}
         if times:
             self._append(self.timings_file, {"step": row["step"], **times})
@@ -152,7 +150,7 @@ class RunFolder:
             write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
 
     def best(self, steps: set[int] | None = None) -> tuple[int, float] | None:
-        """Step and value of the first highest evaluation (among `steps`) of the metric recorded first."""
+        """Step and value of the earliest best evaluation (among `steps`), by the metric recorded first."""
         rows = self.evaluations()
         rows = [row for row in rows if row["metric"] == rows[0]["metric"] and math.isfinite(row["value"])]
         values = {row["step"]: row["value"] for row in rows if steps is None or row["step"] in steps}
@@ -166,9 +164,7 @@ class RunFolder:
         self, step: int, model: PeftModel, optimizer: Optimizer, keep: int,
         more: Callable[[Path], None] | None = None,
     ) -> Path:  # fmt: skip
-        """Write a checkpoint, unless a sound one is there, then `prune`. It is visible only when complete.
-        `more` adds files to it.
-        """
+        """Write a checkpoint atomically unless a valid one is there, then `prune`. `more` adds files."""
         final = self.path / layout.CHECKPOINTS / f"step-{step:06d}"
         if not final.exists() or damage(final):
             with self._explain_write_errors(final):
@@ -178,7 +174,7 @@ class RunFolder:
         return final
 
     def prune(self, keep: int, upto: int | None = None) -> None:
-        """Keep the newest `keep` checkpoints and the best; damaged ones and any after `upto` do not count."""
+        """Delete checkpoints (up to `upto`) except the newest `keep` undamaged ones and the best."""
         folders = [c for c in self.checkpoints() if upto is None or step_of(c) <= upto]
         sound = [c for c in folders if c not in self._damaged]
         best = self.best({step_of(c) for c in sound})
@@ -188,7 +184,7 @@ class RunFolder:
                     checkpoint.discard(old)
 
     def latest_valid_checkpoint(self) -> Path | None:
-        """The newest undamaged checkpoint, None without any; an error if all are damaged."""
+        """The newest undamaged checkpoint, or None; a UserError if all are damaged."""
         problems: list[str] = []
         for folder in reversed(self.checkpoints()):
             if (problem := damage(folder)) is None:
@@ -204,7 +200,7 @@ class RunFolder:
         return None
 
     def restore(self, model: PeftModel, optimizer: Optimizer, only: Path | None = None) -> int:
-        """Load the newest undamaged checkpoint, or `only` the one given; its step, 0 without one."""
+        """Load `only` or the newest undamaged checkpoint; return its step, 0 if there is none."""
         chosen = only or self.latest_valid_checkpoint()
         if chosen is None:
             return 0
@@ -219,7 +215,6 @@ class RunFolder:
             write_jsonl(path, rows)
 
     def save_tokens(self, step: int, columns: tokens.Columns, contexts: list[dict[str, Any]]) -> None:
-        """The token statistics of one step, and what the teacher saw, a row a rollout."""
         path = layout.step_file(self.path, layout.TOKENS, step, ".safetensors")
         with self._explain_write_errors(path):
             write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)

@@ -1,1 +1,1 @@
-"""The update: loop, EMA teacher, checkpoints, metrics."""
+"""Training: the loop, the stages of a step, metrics and warnings."""

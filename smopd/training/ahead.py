@@ -1,13 +1,10 @@
-"""Conversations played ahead: those of `rollout.ahead` = k steps, a block, are sampled together with the
-policy of the block's first step and used step by step. So how old a step's conversations are, 0 to k - 1
-updates, is a function of the step and never of the clock.
+"""Conversations played ahead. With `rollout.ahead` = k, those of k steps (a block) are sampled together with
+the policy of the block's first step, then used step by step. So the age of a step's conversations, 0 to k - 1
+updates, depends on the step's number and never on timing.
 
-With `rollout.overlap` the next block is sampled while this one is trained, with the policy of this block's
-first step: k to 2k - 1 updates old (0 to k - 1 in the first block). Which policy samples a block is known
-beforehand there too, so that no delay anywhere changes a byte.
-
-A checkpoint holds what was not used yet and, with overlap, the policy that samples the next block: a run
-that goes on samples that block anew.
+With `rollout.overlap` the next block is sampled while this one trains, with the policy of this block's first
+step: k to 2k - 1 updates old (0 to k - 1 in the first block), still independent of timing. A checkpoint holds
+the unused conversations and, with overlap, the policy of the next block, which a resumed run samples again.
 """
 
 import copy
@@ -31,7 +28,7 @@ STATE, POLICY = "ahead.json", "ahead.safetensors"  # files of a checkpoint
 
 @dataclass
 class NextBlock:
-    """The block that is sampled while another one is trained: its policy stood after `version` updates."""
+    """The block sampled while another one trains, with the policy after `version` updates."""
 
     step: int
     version: int
@@ -39,16 +36,16 @@ class NextBlock:
 
 
 class Ahead:
-    """The blocks of a run. All but `_background` is the same on every process."""
+    """The blocks of a run. `_pending` and `_next` are the same on every process."""
 
     def __init__(self, player: StepPlayer, last: int) -> None:
         self.player, self.last = player, last
-        # By step: the conversations of all processes, and after how many updates their policy stood.
+        # Step -> conversations of all processes, and the number of updates their policy had.
         self._pending: dict[int, tuple[StepConversations, int]] = {}
-        self._at_once: dict[int, tuple[Played, int]] = {}  # our share of a step that is a block by itself
+        self._at_once: dict[int, tuple[Played, int]] = {}  # this process's share of a one-step block
         self._next: NextBlock | None = None
         self._background: _Background | None = None
-        self._other: StepPlayer | None = None  # the background's
+        self._other: StepPlayer | None = None  # plays in the background thread
 
     def __contains__(self, step: int) -> bool:
         return step in self._pending or step in self._at_once
@@ -59,20 +56,20 @@ class Ahead:
         return rollout.ahead > 1 or rollout.overlap
 
     def block(self, step: int) -> range:
-        """The steps that are sampled together, from `step` on."""
+        """The steps from `step` to the end of its block."""
         k = self.player.config.rollout.ahead
         return range(step, min((step - 1) // k * k + k, self.last) + 1)
 
     def sample(self, step: int, version: int) -> None:
         """Play the block that begins at `step` with the policy after `version` updates. Collective."""
         steps = self.block(step)
-        if len(steps) == 1:  # used at once: nobody else need know
+        if len(steps) == 1:  # used at once, so it need not be gathered
             self._at_once[step] = self.player.play(step), version
         else:
             self._add(steps, self.player.play_block(steps), version)
 
     def take(self, step: int) -> tuple[Played, int]:
-        """Our share of a step's conversations, and how many updates old they are."""
+        """Return this process's share of a step's conversations, and their age in updates."""
         if step in self._at_once:
             played, version = self._at_once.pop(step)
             return played, step - 1 - version
@@ -85,21 +82,21 @@ class Ahead:
 
     @property
     def interrupted(self) -> NextBlock | None:
-        """The block that was being sampled when an earlier start of the run ended."""
+        """The block that was being sampled when the run was stopped."""
         return None if self._background else self._next
 
     def start(self, block: NextBlock) -> None:
-        """Begin to sample a block in a thread; a block behind the last step is none."""
+        """Sample a block in a thread, unless it begins after the last step."""
         self._next = block if block.step <= self.last else None
         if self._next:
             if self._other is None:
-                # A tokenizer is not made for two threads, and this one's goes on rendering teacher contexts.
+                # Tokenizers are not thread-safe, and this thread goes on rendering teacher contexts.
                 renderer = copy.deepcopy(self.player.driver.renderer)
                 self._other = replace(self.player, driver=replace(self.player.driver, renderer=renderer))
             self._background = _Background(self._other, self.block(block.step))
 
     def collect(self) -> bool:
-        """Wait for the block that is being sampled; whether there was one. Collective."""
+        """Wait for the block that is being sampled; return whether there was one. Collective."""
         background, block = self._background, self._next
         if background is None or block is None:
             return False
@@ -108,13 +105,12 @@ class Ahead:
         return True
 
     def close(self) -> None:
-        """Give up what is being sampled."""
         if self._background:
             self.player.driver.engine.cancel()
             self._background.join()
 
     def save(self, folder: Path) -> None:
-        """Write what is not used yet into a checkpoint; nothing where there is nothing."""
+        """Add unused conversations and the next block's policy to a checkpoint, if there are any."""
         steps = {
             step: {"version": version, "rollouts": [[_to_json(k, c) for k, c in talks] for talks in of_all]}
             for step, (of_all, version) in self._pending.items()
@@ -126,7 +122,6 @@ class Ahead:
             save_file(self._next.policy.tensors(), folder / POLICY)
 
     def load(self, folder: Path, policy: StudentAdapter) -> None:
-        """Go on with what a checkpoint holds."""
         if not (folder / STATE).exists():
             return
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
@@ -157,8 +152,6 @@ def _to_json(play: int, conversation: Conversation) -> dict[str, Any]:
 
 
 class _Background(threading.Thread):
-    """Plays some steps; what goes wrong is raised where somebody waits for them."""
-
     def __init__(self, player: StepPlayer, steps: Sequence[int]) -> None:
         super().__init__(name="smopd-ahead", daemon=True)
         self.player, self.steps = player, steps

@@ -1,4 +1,4 @@
-"""What can be refused before torch is imported and weights are read: asked by training and by a dry run."""
+"""Checks before torch is imported and weights are loaded, for training and for a dry run."""
 
 from pathlib import Path
 
@@ -16,9 +16,7 @@ from smopd.rollout.engine import traits_of
 
 
 def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example]:
-    """The training examples; a UserError for a setting, a file or a model with which the run cannot begin.
-    `absent`: settings that name what is not on this machine, which a dry run passes over.
-    """
+    """Return the training examples, or raise a UserError. A dry run skips the settings in `absent`."""
     refuse_endpoint(config)
     kind = config.engine.kind
     if config.rollout.overlap and not traits_of(kind).remote:
@@ -43,7 +41,7 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
 
 
 def absent(config: Config) -> tuple[str, ...]:
-    """Settings that name a file, a folder or a hub's model which is not on this machine."""
+    """Return the settings that name a file, folder or hub model that is not on this machine."""
     data, adapter = config.data.train, config.model.adapter
     present = {
         "model.path": Path(config.model.path).expanduser().exists() or config_file(config) is not None,

@@ -1,6 +1,5 @@
-"""Warnings of a run that goes wrong in silence, each with what to do about it: given once, when it is due.
-
-They look at rows of metrics and at evaluations alone, so a resumed run says what an undisturbed one would.
+"""Warnings about a run that silently goes wrong, with advice, each given once. They depend on metrics and
+evaluations only, so a resumed run gives the same ones as an uninterrupted run.
 """
 
 import logging
@@ -22,44 +21,42 @@ from smopd.verify.verdict import FAILED, STATUSES
 
 log = logging.getLogger("smopd")
 Row = Mapping[str, Any]
-Due = tuple[str, str]  # the cause, by which it is said once; what is said
+Due = tuple[str, str]  # the cause, each reported once, and the message
 
-MOSTLY = 0.5  # more than half of a term's tokens without a gradient: the rest decides where it goes
-PARTLY = 0.25  # ... and where nothing is learnt, a quarter is enough to be named as a cause
-CLIPPED_STEPS = 3  # one step may have odd examples; waiting for more would waste a short run
-WINDOW = 5  # steps in a mean of the first or the last ones: 40 rollouts at 8 a step
-ZERO_STEPS = 10  # steps without a right answer ...
-FAILED_VERDICTS = 4  # the first verdicts: a verifier that fails on all of them rarely recovers
-ZERO_VERDICTS = 64  # ... and answers: were 5% of them right, so many wrong ones in a row had a chance of 4%
-SHRUNK = 1 / 3  # of the first steps' length; a student that learns to be brief rarely goes below
-LEAST_TOKENS = 8.0  # replies that were as short as that to begin with have no third to fall to
-AT_LIMIT = 0.9  # of the replies: a few long ones are cut in a sound run too
-LOOPING = 0.2  # of the replies; sampled ones of a sound model hardly ever loop
-NO_ENTROPY = 0.01  # nats: a token in about a thousand is drawn otherwise, so rollouts are all alike ...
-FADED = 0.1  # ... and it was ten times that before: some models are as certain from the beginning
-MUCH_ENTROPY = 2.0  # nats: as if drawn from seven tokens alike ...
-GREW = 3.0  # ... and three times what it was
-FALL = 0.05  # a smaller loss of FULL is not worth a warning, however sure
-ERRORS = 2.0  # standard errors between two evaluations; of the same examples, so chance moves them less
-BRANCH_ERRORS = 3.0  # between verdicts on different examples, looked at after every step
-BRANCH_VERDICTS = 30  # of the FULL branch, at the beginning and at the end
+MOSTLY = 0.5  # share of a term's tokens without a gradient above which a minority sets the direction
+PARTLY = 0.25  # the same where no answer is ever right: a quarter is enough to name it as a cause
+CLIPPED_STEPS = 3  # in a row: one step may have odd examples, waiting longer would waste a short run
+WINDOW = 5  # steps averaged at the beginning and at the end: 40 rollouts at 8 per step
+ZERO_STEPS = 10  # steps without a correct answer, with at least ZERO_VERDICTS answers
+FAILED_VERDICTS = 4  # at the beginning: a verifier that fails on all of them rarely recovers
+ZERO_VERDICTS = 64  # with 5% correct, this many wrong answers in a row have a probability of 4%
+SHRUNK = 1 / 3  # of the initial reply length; a student that learns to be brief rarely goes below
+LEAST_TOKENS = 8.0  # replies that begin shorter than this are not checked for shrinking
+AT_LIMIT = 0.9  # share of replies; a few long ones are cut in a healthy run too
+LOOPING = 0.2  # share of replies; sampled replies of a healthy model hardly ever loop
+NO_ENTROPY = 0.01  # nats: about one token in a thousand differs, so all rollouts are alike ...
+FADED = 0.1  # ... if it also fell to a tenth: some models are this certain from the beginning
+MUCH_ENTROPY = 2.0  # nats: like a uniform choice among seven tokens ...
+GREW = 3.0  # ... if it also tripled
+FALL = 0.05  # a smaller drop of FULL is not worth a warning, however significant
+ERRORS = 2.0  # standard errors between two evaluations on the same examples
+BRANCH_ERRORS = 3.0  # the same between verdicts on different examples, checked after every step
+BRANCH_VERDICTS = 30  # verdicts of the FULL branch at the beginning and at the end
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What warnings are made from: settings, plan, rows of metrics, evaluations of so many examples."""
-
     config: Config
     plan: Plan
     rows: Sequence[Row]
     evaluations: Sequence[Row] = ()
-    examples: int = 0
+    examples: int = 0  # per evaluation
 
     def values(self, name: str) -> list[float]:
         return [row[name] for row in self.rows if row.get(name) is not None]
 
     def ends(self, name: str) -> tuple[float, float] | None:
-        """Means of the first and of the last steps that have a metric; None where they would overlap."""
+        """Means over the first and the last WINDOW steps that have a metric; None if they would overlap."""
         values = self.values(name)
         if len(values) < 2 * WINDOW:
             return None
@@ -67,7 +64,7 @@ class Watched:
 
 
 def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, examples: int = 0) -> None:
-    """After a step or an evaluation: log what is due and was not given before, and keep it in the folder."""
+    """Log the warnings that are due and new, and record them in the run folder."""
     known = {row["cause"] for row in folder.warnings()}
     watched = Watched(config, plan, folder.metrics(), folder.evaluations(), examples)
     for cause, message in due(watched):
@@ -83,7 +80,6 @@ def due(watched: Watched) -> Iterator[Due]:
 
 
 def _check_clipping(watched: Watched, steps: int = CLIPPED_STEPS, least: float = MOSTLY) -> Iterator[Due]:
-    """Terms that had more than such a share over their cap in every one of the last steps."""
     for term in (term for term in watched.plan.scored if _drops(term.cap)):
         last = watched.values(f"clipped/{term.name}")[-steps:]
         if len(last) == steps and min(last) > least:
@@ -93,18 +89,16 @@ def _check_clipping(watched: Watched, steps: int = CLIPPED_STEPS, least: float =
 
 
 def _drops(cap: Cap) -> bool:
-    """Whether a token over it has no gradient."""
     return not cap.has_gradient(torch.tensor([1.0, 1.0, 1e30])).all()
 
 
 def _suggest_uncapping(config: Config, term: str) -> str:
-    """The settings with which the method's plan would leave the term's tokens their gradient."""
     helpful = []
     for name, value in _remedies(config, "clipped").items():
         section = config.objective.model_copy(update={name: value})
         try:
             plan = plan_of(config.model_copy(update={"objective": section}))
-        except UserError:  # it does not go with the run's other settings
+        except UserError:  # conflicts with the run's other settings
             continue
         if any(t.name == term and not _drops(t.cap) for t in plan.scored):
             helpful.append(f"objective.{name}={value}")
@@ -113,7 +107,6 @@ def _suggest_uncapping(config: Config, term: str) -> str:
 
 
 def _remedies(config: Config, cause: str) -> dict[str, Any]:
-    """Settings of the run's method that help, with the values that do, as the method declares them."""
     section: Section = config.objective
     return section.remedies.get(cause, {})
 
@@ -193,7 +186,6 @@ def _check_entropy(watched: Watched) -> Iterator[Due]:
 
 
 def _check_staleness(watched: Watched) -> Iterator[Due]:
-    """Conversations played ahead that are far from what the present student would say."""
     limit = watched.config.engine.gap_warning
     rows = [
         row for row in watched.rows if row.get("rollout/stale") and row.get("rollout/logp_gap") is not None
@@ -222,7 +214,7 @@ def _check_full(watched: Watched) -> Iterator[Due]:
 
 
 def _pool_first_verdicts(rows: Sequence[tuple[float, int]]) -> tuple[float, int]:
-    """Share and number of the first verdicts, as soon as there are enough; 0 of 0 where there never are."""
+    """Accuracy and number of the first verdicts, at least BRANCH_VERDICTS; (0, 0) if there are too few."""
     right = total = 0.0
     for share, count in rows:
         right, total = right + share * count, total + count
@@ -232,7 +224,7 @@ def _pool_first_verdicts(rows: Sequence[tuple[float, int]]) -> tuple[float, int]
 
 
 def _fell(before: float, n: int, after: float, m: int, errors: float) -> bool:
-    """Whether an accuracy of n answers is above one of m by more than a little and so many errors."""
+    """Whether accuracy (of n, then m answers) fell by more than FALL and by `errors` standard errors."""
     if not (n and m):
         return False
     return before - after > max(FALL, errors * sqrt(before * (1 - before) / n + after * (1 - after) / m))

@@ -1,4 +1,4 @@
-"""The points of the training loop at which a caller may look on or ask for something."""
+"""The points of the training loop at which a caller may observe it or request something."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,29 +7,26 @@ if TYPE_CHECKING:
 
 
 class Hooks:
-    """Does nothing. A subclass overrides what it needs, and sets what it asks for.
+    """Does nothing, for subclassing. Methods run on every process; a flag set on one takes effect on all."""
 
-    With several processes the methods run on each; what one of them asks for happens on all.
-    """
-
-    stop = False  # whether the run should end after this step, with everything saved
-    save = False  # whether a checkpoint is wanted after this step
-    evaluate = False  # whether an evaluation is wanted after this step, in a run that evaluates at all
+    stop = False  # end the run after this step, with everything saved
+    save = False  # write a checkpoint after this step
+    evaluate = False  # evaluate after this step, if the run evaluates at all
 
     def begin(self, trainer: "Trainer") -> None:
-        """Before the first step of this start; model, optimizer and folder are ready."""
+        """Called before the first step after a start or resume; model, optimizer and folder are ready."""
 
     def step_begin(self, step: int) -> None:
-        """Before a step; the first one of a run is 1."""
+        """Called before a step; steps count from 1."""
 
     def step_end(self, row: dict[str, Any]) -> None:
-        """After a step, with its metrics."""
+        """Called after a step, with its metrics."""
 
     def saved(self, step: int) -> None:
-        """After a checkpoint was written."""
+        """Called after a checkpoint was written."""
 
     def evaluated(self, step: int, accuracy: dict[str, float]) -> None:
-        """After an evaluation in the run, with the accuracy by view; empty but on the first process."""
+        """Called after an evaluation, with the accuracy by view (empty except on the first process)."""
 
     def end(self) -> None:
-        """After the last step and its checkpoint; not after Ctrl-C or an error."""
+        """Called after the last step and its checkpoint, but not after Ctrl-C or an error."""

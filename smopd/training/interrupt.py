@@ -1,4 +1,4 @@
-"""Ctrl-C (or SIGTERM of a scheduler, or SIGHUP of a terminal that closes) at moments that lose nothing."""
+"""Handle Ctrl-C, a scheduler's SIGTERM and a closing terminal's SIGHUP without losing work."""
 
 import os
 import signal
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-HANGUP = getattr(signal, "SIGHUP", None)  # not every system has it
+HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
 
 
 class Stopped(Exception):
-    """Ctrl-C: everything up to `step` is saved."""
+    """Raised after Ctrl-C; everything up to `step` is saved."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped after step {step}")
@@ -19,10 +19,8 @@ class Stopped(Exception):
 
 
 class Interrupt:
-    """The signals that came; `asked`: the run should stop."""
-
     def __init__(self, at_once: bool) -> None:
-        self.at_once, self.asked = at_once, False
+        self.at_once, self.asked = at_once, False  # asked: the run should stop
         self._depth, self._pending = 0, False
 
     def handle(self, number: int, frame: Any) -> None:
@@ -38,9 +36,7 @@ class Interrupt:
 
     @contextmanager
     def protect(self, stopping: bool = False) -> Iterator[None]:
-        """Inside, a signal waits for the end of the block. While `stopping`, a further one changes nothing: a
-        terminal that closes often sends two.
-        """
+        """Delay signals to the end of the block; drop them if `stopping`: closing terminals may send two."""
         self._depth += 1
         try:
             yield
@@ -52,7 +48,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible(at_once: bool = True) -> Iterator[Interrupt]:
-    """A signal raises KeyboardInterrupt, except under `protect`; with `at_once` off it is only noted."""
+    """Let signals raise KeyboardInterrupt, except under `protect`; without `at_once` only set `asked`."""
     interrupt = Interrupt(at_once)
     numbers = [signal.SIGINT, signal.SIGTERM]
     if HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN:  # ignored: started with nohup
@@ -69,7 +65,7 @@ def interruptible(at_once: bool = True) -> Iterator[Interrupt]:
 
 
 def _leave_terminal() -> None:
-    """Print to nowhere from now on if the terminal is gone: an error here would lose the checkpoint."""
+    """Redirect output to /dev/null if the terminal is gone: an error here would lose the checkpoint."""
     for descriptor in (1, 2):
         try:
             device = stat.S_ISCHR(os.fstat(descriptor).st_mode)

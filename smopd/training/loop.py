@@ -1,6 +1,6 @@
 """The training loop: play, verify, score, update. It runs any method, because a method is a plan.
 
-Every random choice is derived from (seed, purpose, step, example, sample, turn): a resumed run repeats the
+Every random choice is derived from (seed, purpose, step, example, sample, turn), so a resumed run repeats the
 uninterrupted one, on any number of processes. Each takes a share of a step's rollouts; the sums are the same.
 """
 
@@ -51,13 +51,11 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Trainer:
-    """One run: model, data, engine, optimizer and folder, taken one step at a time."""
-
     def __init__(
         self, config: Config, folder: RunFolder, processes: Processes | None = None,
         examples: list[Example] | None = None,
     ) -> None:  # fmt: skip
-        """`examples`: those that `check_training` found for the config; without them it is asked here."""
+        """`examples`: what `check_training` returned for the config; by default it is called here."""
         self.config, self.folder = config, folder
         self.plan = plan_of(config)
         self.processes = processes or Processes()
@@ -66,7 +64,7 @@ class Trainer:
         examples = check_training(config) if examples is None else examples
         self.processes.on_first(lambda: refuse_failing_verifiers(examples))
         device = self.processes.device
-        chat = load_model(config, "cpu" if self.sharded else device)  # sharded, no device need hold all of it
+        chat = load_model(config, "cpu" if self.sharded else device)  # it may not fit on one device
         self.renderer: Renderer = chat.renderer
         adapter = resolve_adapter(config.model.adapter) if config.model.adapter else None
         self.model: PeftModel = attach(chat.model, config.lora, config.seed, adapter)
@@ -78,7 +76,7 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             self.student, optim.lr, (optim.beta1, optim.beta2), optim.eps, optim.weight_decay
         )
-        self.cause = ""  # why the last step that had no gradient had none
+        self.cause = ""  # why the last step without a gradient had none
         if self.sharded:
             sharding.shard(self.model)
         refuse_too_long(self.renderer, examples, [play.view for play in self.plan.plays])
@@ -104,10 +102,10 @@ class Trainer:
         return self.folder.latest_valid_checkpoint()
 
     def train(self, report: Report | None = None, hooks: Hooks | None = None) -> None:
-        """Run to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
+        """Train to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
         hooks, any_of = hooks or Hooks(), self.processes.any_of
         every, last = self.config.train.checkpoint_every, self.config.train.steps
-        # Several processes must stop at the same step, so there Ctrl-C waits for its end.
+        # Several processes must stop at the same step, so with them Ctrl-C waits for its end.
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
                 self.monitor.catch_up(self.step)
@@ -137,7 +135,7 @@ class Trainer:
                     self.save()
                 hooks.end()
             except (KeyboardInterrupt, EngineLost) as reason:
-                # The weights are those after the last whole step: a half-done one has changed nothing yet.
+                # The weights are those after the last complete step: an unfinished one changes nothing.
                 with interrupt.protect(stopping=True):
                     if self.step:
                         self.save()
@@ -150,7 +148,7 @@ class Trainer:
                 self.engine.close()
 
     def _warn(self) -> None:
-        """Say what the last steps give reason to; at a start, what a kill kept from being said."""
+        """Give the warnings that are due; at a start, those that a kill prevented."""
         if self.processes.first:
             give_warnings(self.config, self.plan, self.folder, self.step, len(self.monitor.examples))
 
@@ -160,9 +158,9 @@ class Trainer:
             self.folder.save_checkpoint(self.step, self.model, self.optimizer, keep, self.ahead.save)
 
     def take_step(self, step: int, protect: Callable[[], Any]) -> dict[str, Any]:
-        """One update and its row of metrics. `protect()` keeps Ctrl-C from parting weights and row."""
+        """Make one update; return its metrics. `protect()` keeps Ctrl-C from separating the two."""
         times = [time.perf_counter()]
-        torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, where a recipe has some
+        torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, if a recipe has some
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
         reused = self._sample(step)
         conversations, stale = self.ahead.take(step)
@@ -170,7 +168,7 @@ class Trainer:
         times.append(time.perf_counter())
         losses, norms = self.scorer.score(all_rollouts, moment)
         times.append(time.perf_counter())
-        # Made from all rollouts in their order, it does not depend on which process computed what.
+        # Made from all rollouts in order, so it does not depend on which process computed what.
         row = {
             "step": step,
             **step_metrics(all_rollouts, losses, self.plan, moment),
@@ -196,12 +194,10 @@ class Trainer:
         return row
 
     def _sample(self, step: int) -> float | None:
-        """See to it that the step's conversations are there; how much of what was asked for now, if anything,
-        the engines had cached.
-        """
+        """Sample the step's block if needed; return the share of prompt tokens that engines had cached."""
         if self.config.rollout.overlap:
             self._sample_overlapping(step)
-            return None  # other requests are counted among them, at times that nothing determines
+            return None  # the counts would depend on the timing of the background's requests
         if step in self.ahead:
             return None
         before = replace(self.engine.usage)
@@ -214,13 +210,13 @@ class Trainer:
         return sum(reused for reused, _ in pairs) / prompt if prompt else None
 
     def _sample_overlapping(self, step: int) -> None:
-        """At the first step of a block, have it, and begin to sample the next one beside its training."""
-        if block := self.ahead.interrupted:  # an earlier start of the run had begun it
+        """At the first step of a block, wait for it and start sampling the next one in the background."""
+        if block := self.ahead.interrupted:  # begun before the run was stopped
             self.engine.refresh(block.version, block.policy)
             self.ahead.start(block)
         if step in self.ahead:
             return
-        if not self.ahead.collect():  # the run's first block: nothing was trained beside it
+        if not self.ahead.collect():  # the run's first block is not sampled in the background
             with self.sampling(step - 1):
                 self.ahead.sample(step, step - 1)
         policy = StudentAdapter(self.model)
@@ -229,9 +225,7 @@ class Trainer:
         self.ahead.start(NextBlock(following, step - 1, replace(policy, kept=policy.tensors())))
 
     def _warn_of_gap(self, row: dict[str, Any]) -> None:
-        """Say so where replies were sampled from something else than what is trained; an older policy is
-        something else, and a guard looks at that.
-        """
+        """Warn if replies came from another policy than the one trained; a guard checks stale ones."""
         gap, limit = row["rollout/logp_gap"], self.config.engine.gap_warning
         if (gap or 0) > limit and not row.get("rollout/stale"):
             problem = "replies were sampled from another policy than the one trained"
@@ -242,7 +236,7 @@ class Trainer:
     def _write(
         self, row: dict[str, Any], rollouts: list[Rollout], losses: list[RolloutLoss], moment: Moment
     ) -> None:
-        """The files of a step; its row of metrics last."""
+        """Write the files of a step, its row of metrics last."""
         step, train = row["step"], self.config.train
         if train.save_rollouts or row["skipped"]:
             records = [_record(r, loss, self.plan) for r, loss in zip(rollouts, losses, strict=True)]
@@ -264,7 +258,7 @@ class Trainer:
         return merged(self.model) if self.config.rollout.merge else nullcontext()
 
     def _update(self, step: int, loss: float) -> dict[str, Any]:
-        """Clip, optimizer step, teacher average. A gradient that is 0 or not finite changes nothing."""
+        """Clip, step the optimizer, update the teacher. A gradient of 0 or not finite changes nothing."""
         optim = self.config.optim
         norm = torch.nn.utils.clip_grad_norm_(self.student, optim.grad_clip or inf).item()
         rate = learning_rate(step, self.config.train.steps, optim)
@@ -280,7 +274,7 @@ class Trainer:
         return {"grad_norm": shown, "lr": rate, "skipped": int(not finite), "empty": int(norm == 0)}
 
     def _check_skipped(self) -> None:
-        """Stop where one step after the other has no gradient: more of the same would not mend it."""
+        """Stop the run after `max_skipped` steps in a row without a gradient."""
         most = self.config.train.max_skipped
         rows = self.processes.broadcast(self.folder.metrics()[-most:] if self.processes.first else None) or []
         if len(rows) == most and all(row["skipped"] for row in rows):
@@ -294,7 +288,7 @@ class Trainer:
 
 
 def learning_rate(step: int, total: int, optim: OptimSettings) -> float:
-    """The rate at `step` (from 1): linear warm-up, then constant or falling to zero at the end."""
+    """The rate at `step` (from 1): linear warm-up, then constant or decaying to zero."""
     if step <= optim.warmup_steps:
         return optim.lr * step / optim.warmup_steps
     progress = (step - optim.warmup_steps) / max(1, total - optim.warmup_steps)
@@ -303,7 +297,6 @@ def learning_rate(step: int, total: int, optim: OptimSettings) -> float:
 
 
 def _record(rollout: Rollout, loss: RolloutLoss, plan: Plan) -> dict[str, Any]:
-    """What a person or a script wants to read of one rollout."""
     verdict = rollout.verdict
     turns = {played.view: played.to_json()["turns"] for played in rollout.conversations}
     return {

@@ -1,4 +1,4 @@
-"""One row of metrics from what a step did. Ratios are over the whole step, not averages of micro-batches."""
+"""A step's row of metrics. Ratios are over the whole step, not averages of micro-batches."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from smopd.verify.verdict import STATUSES
 def step_metrics(
     rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment
 ) -> dict[str, Any]:
-    """Losses by term, shares clipped and kept, entropies, weights, lengths, stop reasons, outcomes."""
     row: dict[str, Any] = {"loss": _mean([loss.total.item() for loss in losses])}
     for term in plan.terms:
         parts = [loss.terms[term.name] for loss in losses if term.name in loss.terms]
@@ -65,11 +64,11 @@ def step_metrics(
     }
 
 
-LONG = 24  # tokens: a shorter reply is not taken for a loop
+LONG = 24  # tokens: a shorter reply never counts as a loop
 
 
 def _loops(reply: Sequence[int]) -> bool:
-    """Whether more than half of a reply's runs of four tokens stood in it before."""
+    """Whether more than half of a reply's 4-grams are repetitions."""
     runs = [tuple(reply[i : i + 4]) for i in range(len(reply) - 3)]
     return len(reply) >= LONG and len(set(runs)) < len(runs) / 2
 
@@ -83,7 +82,7 @@ def _token_mean(columns: Sequence[torch.Tensor]) -> float | None:
 
 
 def _counts(parts: Sequence[TermLoss]) -> tuple[int, int, int]:
-    """Tokens over the cap that carry loss, tokens that carry loss, all tokens."""
+    """Count the tokens that are over the cap and carry loss, those that carry loss, and all."""
     over = kept = tokens = 0
     for part in parts:
         for capped, mask in zip(part.over, part.kept(), strict=True):
@@ -94,5 +93,5 @@ def _counts(parts: Sequence[TermLoss]) -> tuple[int, int, int]:
 
 
 def _gap(reply: Reply, stats: TokenStats) -> torch.Tensor:
-    """|log-probability when sampled - in the training pass|, a token each: zero if on-policy is meant."""
+    """|log-probability when sampled - in the training pass| per token: zero when on-policy."""
     return (stats.student_logp.new_tensor(reply.engine_logps) - stats.student_logp).abs()

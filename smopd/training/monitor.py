@@ -1,4 +1,4 @@
-"""Watching a run while it trains: evaluations every few steps, the best of them, early stopping, trackers."""
+"""Monitor a run while it trains: evaluations every few steps, early stopping, trackers."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ class Monitor:
         self, config: Config, folder: RunFolder, driver: Driver, processes: Processes,
         sampling: Callable[[int], AbstractContextManager[None]],
     ) -> None:  # fmt: skip
-        """`driver` is the run's; inside `sampling(step)` its engine samples from the student after a step."""
+        """Inside `sampling(step)` the engine of the run's `driver` samples from the student after a step."""
         self.config, self.settings, self.folder, self.processes = config, config.train, folder, processes
         self.sampling = sampling
         every, limit = self.settings.eval_every, self.settings.eval_limit
@@ -40,7 +40,7 @@ class Monitor:
         folder = self.folder.path
         for name in self.settings.trackers if self.processes.first else []:
             kind: Any = LOGGER_TYPE_TO_CLASS[name]
-            # The folder is the run: its name is what one looks for among many.
+            # Trackers show the run under its folder's name.
             local = kind.requires_logging_directory
             tracker = (
                 kind(folder.name, str(folder / "tracking")) if local else kind("smopd", name=folder.name)
@@ -66,18 +66,18 @@ class Monitor:
             tracker.log(numbers, step=row["step"])
 
     def due(self, step: int, asked: bool = False) -> bool:
-        """Whether an evaluation follows this step; one that is `asked` for needs a run that evaluates."""
+        """Whether an evaluation follows this step. `asked` counts only in a run that evaluates at all."""
         every = self.settings.eval_every
         return bool(every) and step > 0 and (asked or step % every == 0)
 
     def catch_up(self, step: int) -> None:
-        """Make the evaluation after this step if the run was stopped in it."""
+        """Repeat the evaluation after this step if the run was stopped during it."""
         done = [row["step"] for row in self.folder.evaluations()].count(step) == len(VIEWS)
         if self.due(step) and not self.processes.broadcast(done):
             self.evaluate(step)
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Play the examples, each process its share; the accuracy by view, on the first process."""
+        """Evaluate, each process its share; return accuracy by view, empty except on the first process."""
         examples = self.processes.share(self.examples)
         with self.sampling(step):
             share = evaluate(self.driver, examples, VIEWS, 1, self.config.seed, self.config.eval.batch)
@@ -93,7 +93,7 @@ class Monitor:
         return accuracy
 
     def enough(self) -> bool:
-        """Whether the last evaluations brought nothing better, as often as the run's patience allows."""
+        """Whether to stop early: `train.patience` evaluations have passed since the best one."""
         if not self.settings.patience:
             return False
         rows = self.folder.evaluations()

@@ -1,4 +1,4 @@
-"""Why a step gave no gradient: the cause by term, and whether it lies in how its answers were judged."""
+"""Explain why a step gave no gradient: the cause by term, and whether it lies in the verdicts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,10 +17,9 @@ Scored = list[tuple[Reply, TokenStats]]  # the replies of one term
 def explain(
     rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment, finite: bool
 ) -> tuple[str, bool]:
-    """The cause, and whether more such steps should stop the run. `finite`: loss and gradient are.
-
-    They should not where other verdicts would have given a gradient (as in groups that are all right or all
-    wrong), nor where conversations are cut short and longer ones follow.
+    """Return the cause, and whether more such steps should stop the run: not if other verdicts would have
+    given a gradient (as in groups that are all right or all wrong), nor while conversations are cut short and
+    longer ones follow. `finite`: loss and gradient are.
     """
     not_finite = {term.name: _describe_not_finite(losses, term, finite) for term in plan.scored}
     if any(not_finite.values()):
@@ -54,7 +53,7 @@ def _count_kept(scored: Scored) -> int:
 
 
 def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
-    """What of a term is no number; unless the sum is finite, infinity counts too (a cap makes it finite)."""
+    """Say which part of a term is NaN or, unless `finite`, infinite (a cap makes infinities finite)."""
     for name, what in (("divergence", "loss"), ("weight", f"token weight ({part_name(term.tokens)})")):
         columns = [getattr(stats, name) for _, stats in _collect_scored(losses, term)]
         columns = [column for column in columns if column is not None]
@@ -67,7 +66,6 @@ def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool
 def _explain_missing(
     rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment
 ) -> str:
-    """Which part of a term left nothing to learn from."""
     if not scored:
         chosen = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
         count = sum(bool(reply.tokens) for reply in chosen)
@@ -86,7 +84,7 @@ def _explain_missing(
 def _find_moving(
     rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment
 ) -> set[str]:
-    """The terms with a token that counts and is not over the cap, or with a reply that was not scored."""
+    """The terms with a token that gets a gradient, or with a reply that was not scored."""
     replies = [r.replies() for r in rollouts]
     _, _, wanted = scoring_requests(replies, plan, moment, Peers(rollouts, moment.draw, moment.done))
     by_key = {key_of(reply): reply for of_rollout in replies for reply in of_rollout}
@@ -101,7 +99,7 @@ def _find_moving(
 
 
 def _set_verdicts(rollouts: Sequence[Rollout], plan: Plan, right: int) -> list[Rollout]:
-    """The same, every other one of them right."""
+    """Copy the rollouts with every other one judged right, and grade them again."""
     other = [
         replace(r, verdicts=tuple(v and replace(v, correct=number % 2 == right) for v in r.verdicts))
         for number, r in enumerate(rollouts)

@@ -1,6 +1,4 @@
-"""The first half of a step: draw examples, play the plan's conversations, have them judged and graded. Each
-process plays its share; which rollouts there are does not depend on how many processes there are.
-"""
+"""The first half of a step: draw examples, play them, verify and grade. Each process plays its share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,19 +24,19 @@ from smopd.verify import tasks
 from smopd.verify.verdict import Verdict
 from smopd.verify.verifiers import verify_all
 
-TEACHER_REPLIES = 16  # of the teacher's own at a time: about as many as three conversations have
-# For each rollout of a step its conversations, with the number of the play.
+TEACHER_REPLIES = 16  # sampled from the teacher at a time: about as many as three conversations have
+# For each rollout of a step its conversations, each with its play's index in the plan.
 StepConversations = list[list[tuple[int, Conversation]]]
 Played = list[tuple[Example, int, list[tuple[Play, Conversation]]]]  # example, sample, its conversations
 
 
 @dataclass
 class _Job:
-    """A conversation of a step, sampled by a request or, without one, recited."""
+    """A conversation of a step; without a request it recites the reference instead of sampling."""
 
     step: int
-    place: int  # of its rollout in our share of the step
-    play: int  # its number in the plan
+    place: int  # index of its rollout in this process's share of the step
+    play: int  # index in the plan
     example: Example
     request: ConversationRequest | None
     conversation: Conversation | None = None
@@ -46,8 +44,6 @@ class _Job:
 
 @dataclass
 class StepPlayer:
-    """Plays the rollouts of steps with whatever the driver's engine samples from."""
-
     config: Config
     plan: Plan
     examples: list[Example]
@@ -55,20 +51,19 @@ class StepPlayer:
     processes: Processes
 
     def play(self, step: int) -> Played:
-        """Sample our share of this step's conversations."""
         (talks,) = self.play_block([step])
         return self.pair_up(step, talks)
 
     def pair_up(self, step: int, talks: StepConversations) -> Played:
-        """Our share of a step's rollouts with its conversations and their plays."""
+        """Combine this process's conversations of a step with their examples and plays."""
         plays = self.plan.plays
         pairs = zip(self.items(step), talks, strict=True)
         return [(e, sample, [(plays[k], c) for k, c in of_one]) for (e, sample), of_one in pairs]
 
     def play_block(self, steps: Sequence[int]) -> list[StepConversations]:
-        """Sample our share of the conversations of each of these steps."""
+        """Sample this process's share of the conversations of each step."""
         jobs = [job for step in steps for job in self._jobs(step)]
-        # A single step sampled with the trained module keeps to rounds, play by play, as it always has.
+        # A single step sampled with the trained module runs in rounds, play by play, to repeat older runs.
         continuous = len(steps) > 1 or not self.driver.engine.traits.in_place
         by_play = [[job for job in jobs if job.play == k] for k in range(len(self.plan.plays))]
         for some in [jobs] if continuous else by_play:
@@ -79,12 +74,12 @@ class StepPlayer:
         played: dict[int, StepConversations] = {step: [[] for _ in self.items(step)] for step in steps}
         for job in jobs:
             assert job.conversation is not None
-            job.conversation.context = None  # over; it would take its tokenizer along to other processes
+            job.conversation.context = None  # no longer needed; gathering it would pickle the tokenizer
             played[job.step][job.place].append((job.play, job.conversation))
         return list(played.values())
 
     def _jobs(self, step: int) -> list[_Job]:
-        """The conversations of our share of a step, play by play."""
+        """List the conversations of this process's share of a step, play by play."""
         seed, items, plays = self.config.seed, self.items(step), self.plan.plays
         chosen = [drawn_plays(plays, (seed, step), example, sample) for example, sample in items]
         jobs = []
@@ -101,15 +96,15 @@ class StepPlayer:
         return self.driver.recite([example], [reference_reply(example)])[0]
 
     def of_all(self, step: int) -> list[tuple[Example, int]]:
-        """Example and sample number of every rollout of a step."""
+        """Example and sample number of every rollout of a step, on all processes."""
         return samples_of(self.drawn(step), self.plan.samples)
 
     def items(self, step: int) -> list[tuple[Example, int]]:
-        """Those of our share."""
+        """Example and sample number of this process's rollouts."""
         return self.processes.share(self.of_all(step))
 
     def verify_and_grade(self, played: Played) -> list[Rollout]:
-        """The rollouts of all processes, with verdicts and advantages. Collective."""
+        """Return the rollouts of all processes, with verdicts and advantages. Collective."""
         # A conversation that was cut short has no answer to judge.
         whole = [c for _, _, plays in played for play, c in plays if play.verify and not c.cut]
         verdicts = iter(verify_all([(c.example, c.final_text) for c in whole]))
@@ -122,7 +117,7 @@ class StepPlayer:
         return grade_groups(all_rollouts, self.plan.grade) if self.plan.grade else all_rollouts
 
     def drawn(self, step: int) -> list[Example]:
-        """The step's examples: a fresh shuffle every epoch, batches running through it without a gap."""
+        """The step's examples: a new shuffle every epoch; a batch may span two epochs."""
         count, batch = len(self.examples), self.config.train.rollouts
         places = range((step - 1) * batch, step * batch)
         return [self.examples[self._order(p // count)[p % count]] for p in places]
@@ -133,9 +128,7 @@ class StepPlayer:
         return _shuffle_order(len(self.examples), self.config.seed, epoch, prompts, cluster)
 
     def turn_accuracy(self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int) -> dict[str, float]:
-        """Shares of middle replies that are right for what was told so far, in tasks that know it: of the
-        student's and, now and then, of the teacher's own, in the context it judges from. Collective.
-        """
+        """Turn accuracy of the student and, every `train.teacher_every` steps, of the teacher. Collective."""
         talks = [c for rollout in self.processes.share(all_rollouts) for c in rollout.conversations]
         expected = [(talk.whole - 1, expected_so_far(talk)) for talk in talks]
         pairs = [pair for last, by_turn in expected for turn, pair in by_turn.items() if turn < last]
@@ -149,12 +142,12 @@ class StepPlayer:
     def _teacher_verdicts(
         self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int
     ) -> list[Verdict]:
-        """On the teacher's own replies to some middle turns of the step, sampled like the student's."""
+        """Let the teacher reply to some of the step's middle turns in its clean context, and verify that."""
         places = [(r.example, t, r.sample) for r in all_rollouts for t in range(len(r.example.shards) - 1)]
         known = [(*place, partial) for place in places if (partial := told_so_far(*place[:2]))]
         draw = (self.config.seed, "teacher's turns", step)
         chosen = self.processes.share(rng(*draw).sample(known, min(TEACHER_REPLIES, len(known))))
-        # Whatever samples the student's replies, the teacher is here, beside the weights that are trained.
+        # Whichever engine samples for the student, the teacher's weights are in this process.
         ends, batch = self.driver.renderer.end_ids, self.config.rollout.batch
         engine = HFEngine(model, ends, batch, cache_mb=0, static=False)
         driver = replace(self.driver, engine=engine, clean=self.plan.clean)
@@ -188,7 +181,6 @@ def _shuffle_order(
 
 
 def reference_reply(example: Example) -> str:
-    """The right reply to the whole task, as the example's task writes it."""
     task = tasks.find(example.task)
     for text in task.reference_replies(example.answer) if task else ():
         return text

@@ -1,6 +1,4 @@
-"""The processes of a run, as `torchrun` or `accelerate launch` starts them: shares and collective operations.
-Without a launcher a collective returns what it was given.
-"""
+"""The processes of a run under `torchrun` or `accelerate launch`; alone, collectives return their input."""
 
 import atexit
 import os
@@ -17,17 +15,17 @@ from smopd.devices import default_device
 from smopd.errors import UserError
 
 T = TypeVar("T")
-PATIENCE = timedelta(days=30)  # an evaluation may take longer than a collective's usual limit of half an hour
+PATIENCE = timedelta(days=30)  # an evaluation may take longer than a collective's default of half an hour
 
 
 class Processes:
-    """This process among those of the run. Collective methods must be called by all processes together."""
+    """This process's place in the run. All methods but `share` and `close` are collective operations."""
 
     def __init__(self) -> None:
         self.device = default_device()
         if not dist.is_initialized():
             if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-                # A state made before this one without a process group, as Accelerator() is on a CPU.
+                # An earlier state may have no process group, such as that of Accelerator() on a CPU.
                 PartialState._reset_state()
             PartialState(cpu=self.device.type != "cuda")
         grouped = dist.is_initialized()
@@ -45,12 +43,12 @@ class Processes:
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """This process's contiguous part of a list; the parts differ in length by one at most."""
+        """This process's contiguous part of a list; parts differ in length by at most one."""
         start, stop = (rank * len(items) // self.world_size for rank in (self.rank, self.rank + 1))
         return list(items)[start:stop]
 
     def gather(self, items: Sequence[T]) -> list[T]:
-        """The lists of all processes in the order of their ranks, on every process. Collective."""
+        """Concatenate the lists of all processes in rank order, on every process."""
         if self.world_size == 1:
             return list(items)
         parts: list[Any] = [None] * self.world_size
@@ -58,13 +56,11 @@ class Processes:
         return [item for part in parts for item in part]
 
     def broadcast(self, value: T) -> T:
-        """The first process's value, on every process. Collective."""
+        """The first process's value, on every process."""
         return self.on_first(lambda: value)
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which the first process does, on every process. What it raises is raised on
-        the others too, as a UserError. Collective.
-        """
+        """Do `work` on the first process; all return its result, or raise its error (others a UserError)."""
         if self.world_size == 1:
             return work()
         box: list[Any] = [None, None]
@@ -83,16 +79,14 @@ class Processes:
         return result
 
     def any_of(self, flag: bool) -> bool:
-        """Whether the flag is set on any process. Collective."""
         return any(self.gather([flag]))
 
     def all_max(self, number: int) -> int:
-        """The largest number of all processes. Collective."""
         return max(self.gather([number]))
 
     @torch.no_grad()
     def all_reduce(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace every tensor by its sum over the processes, in one message. Collective."""
+        """Sum every tensor over the processes in place, in one message."""
         if self.world_size == 1 or not tensors:
             return
         joined = torch.cat([t.reshape(-1) for t in tensors])
@@ -101,11 +95,10 @@ class Processes:
             tensor.copy_(piece.view_as(tensor))
 
     def barrier(self) -> None:
-        """Wait until all processes are here. Collective."""
         self.gather([None])
 
     def close(self) -> None:
-        """Leave the group when the program ends: gloo's threads may abort one that just exits."""
+        """Leave the process group; without this, gloo's threads may abort a process that exits."""
         if dist.is_initialized():
             _patient_group.cache_clear()  # or its threads would outlive the group
             dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""A whole run: train it, or continue it; the quickstart, which measures before and after; its base."""
+"""Whole runs: train or resume one, evaluate before and after (quickstart), build a base model."""
 
 import json
 import logging
@@ -25,22 +25,22 @@ from smopd.training.hooks import Hooks
 
 log = logging.getLogger("smopd")
 BASE_RECIPE = "smollm2-base"
-LOGGED = 10  # examples of the quickstart, in every view before and after, whose tokens are kept
-Note = Callable[[dict[str, Any]], str]  # a few words on a step's metrics
+LOGGED = 10  # examples whose tokens the quickstart logs, in every view, before and after
+Note = Callable[[dict[str, Any]], str]  # summarises a step's metrics for the progress line
 
 
 def train_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: "",
     hooks: Hooks | None = None,
 ) -> None:  # fmt: skip
-    """Train to the end, or from where an earlier start of the same run stopped."""
+    """Train a run to the end; resume it if it was stopped."""
     examples = check_training(config)
     from smopd.training.loop import Trainer
     from smopd.training.processes import Processes
 
-    config = resolve_engine(config)  # the folder keeps what was asked for
+    config = resolve_engine(config)  # the folder keeps the unresolved setting
     processes = Processes()
-    processes.barrier()  # all of them have looked at the folder; from here on the first one changes it
+    processes.barrier()  # all have read the folder; from here on the first one changes it
     with ExitStack() as held:
         processes.on_first(lambda: held.enter_context(folder.lock()))
         with track(f"loading {config.model.path} and {config.data.train}"):
@@ -62,7 +62,7 @@ def train_run(
 def quickstart_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
-    """Base accuracy, training, accuracy after; each part is skipped when the folder already holds it."""
+    """Evaluate the base model, train, evaluate again; skip what the folder already holds."""
     check_training(config)
     examples = prepared_examples(config, "eval")
     config = resolve_engine(config)
@@ -75,7 +75,7 @@ def quickstart_run(
         _, before, _ = evaluate_side(run, BASE, config, examples, None, base, (), folder.begin, track)
         train_run(config, folder, track, note)
         adapter = resolve_adapter(run)
-        # A run that was lengthened since has another checkpoint to evaluate: beside the old one.
+        # A run lengthened since has a new checkpoint, whose evaluation goes beside the old one.
         same = load_identity(trained).get("adapter") in (None, file_digest(adapter / WEIGHTS))
         place = trained if same else None
         _, after, _ = evaluate_side(run, adapter.name, config, examples, adapter, place, track=track)
@@ -85,14 +85,13 @@ def quickstart_run(
 def build_base(
     out: Path, overrides: list[str], track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
-    """A base that gets lost by itself: SmolLM2, fine-tuned on tasks told at once and on nothing else.
-
-    Makes what is missing of OUT/stock (SmolLM2 as it is, a plain model folder), OUT/run (the fine-tuning, an
-    ordinary run) and OUT/model (stock with the run's adapter folded in), each whole; where they are.
+    """Build a base model that gets lost: SmolLM2, fine-tuned on FULL tasks only. Writes what is missing of
+    OUT/stock (SmolLM2 unchanged), OUT/run (the fine-tuning, an ordinary run) and OUT/model (stock merged with
+    the run's adapter), each atomically; returns their paths.
     """
     parts = {name: str(out / name) for name in ("stock", "run", "model")}
     config = load_config(BASE_RECIPE, [f"model.path={json.dumps(parts['stock'])}", *overrides])
-    folder = RunFolder(out / "run", config)  # refuses other settings than those it was begun with
+    folder = RunFolder(out / "run", config)  # refuses settings that differ from the run's
     if (out / "model" / "config.json").exists():
         return parts
     from smopd.models.smollm2 import write_plain
@@ -105,7 +104,7 @@ def build_base(
 
 
 def find_or_build_base(config: Config, track: Track = quiet, note: Note = lambda row: "") -> None:
-    """The model that a config trains: built where it is the one `build_base` makes and is not there yet."""
+    """Build the model that a config trains if `build_base` makes it and it is missing."""
     model = Path(config.model.path)
     if model.name == "model" and not (model / "config.json").exists():
         build_base(model.parent, [], track, note)

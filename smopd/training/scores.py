@@ -1,7 +1,7 @@
 """From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan.
 
 One call scores a micro-batch of rollouts. A loss depends on its own rollout only (and, for terms that look at
-the whole step, on what a survey of it decided before), so the batch may be cut anywhere.
+the whole step, on statistics of an earlier pass over it), so the batch may be split anywhere.
 """
 
 from collections import defaultdict
@@ -34,8 +34,8 @@ class ScoringPath:
 
     reply_hidden: Callable[..., torch.Tensor]
     token_stats: Callable[..., list[TokenStats]]
-    head: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight  # makes the head's weight whole
-    always: bool = False  # makes the passes even where there is no reply, as sharded weights want it
+    head: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight  # gathers the head's weight
+    always: bool = False  # make the passes even without a reply: with sharded weights they are collective
 
 
 FAST = ScoringPath(passes.reply_hidden, kernel.token_stats)
@@ -54,9 +54,8 @@ def score(
     decided: StepStatistics | None = None,
     alternatives: int = 0,
 ) -> list[RolloutLoss]:
-    """The loss of each rollout of a micro-batch, with gradient to the student. `peers`: all of the step's
-    (default: these); `decided`: what terms that look at all of them weigh tokens with and are divided by;
-    `alternatives`: likeliest tokens of each model in the statistics.
+    """The loss of each rollout of a micro-batch, with gradient to the student. `peers`: the step's rollouts
+    (default: these); `decided`: its statistics, if a term needs them; `alternatives`: top-k tokens per model.
     """
     body, weight = body_and_head(model)
     head = path.head(weight)
@@ -99,7 +98,7 @@ class _MicroBatch:
     def statistics(
         self, plan: Plan, moment: Moment, decided: StepStatistics | None, alternatives: int
     ) -> dict[tuple[int, str], TokenStats]:
-        """(reply, term) -> its statistics: a pass of the student, and one of each kind of teacher."""
+        """Map (reply, term) to statistics, with one pass of the student and one of each kind of teacher."""
         if not self.replies and not self.path.always:
             return {}
         teachers, auxiliary = self.teacher_hidden(plan)
@@ -142,8 +141,8 @@ class _MicroBatch:
         return stats
 
     def teacher_hidden(self, plan: Plan) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
-        """[n, d] of each unit with a teacher: its contexts' hidden states, mixed as their logits would be;
-        and [n, K] log-probabilities of the tokens in its auxiliary contexts.
+        """By unit: [n, d] teacher hidden states, mixed over its contexts as their logits would be, and
+        [n, K] log-probabilities of its tokens in K auxiliary contexts.
         """
         mixes = any(weight != 1 or len(u.contexts) > 1 for u in self.units for weight, _ in u.contexts)
         if cap_of(self.head) is not None and mixes:
@@ -152,7 +151,7 @@ class _MicroBatch:
         auxiliary: dict[int, torch.Tensor] = {}
         kinds = [term.weights for term in plan.scored if term.teacher]
         kinds += [term.auxiliary.weights for term in plan.scored if term.auxiliary]
-        # By the plan, not by what is at hand: sharded weights want as many passes of every process.
+        # From the plan, not from the units: with sharded weights all processes need as many passes.
         for kind in dict.fromkeys(kinds):
             chosen = [k for k, unit in enumerate(self.units) if unit.weights == kind]
             further = [k for k, unit in enumerate(self.units) if unit.auxiliary[0] == kind]
@@ -176,12 +175,11 @@ class _MicroBatch:
 
     @cached_property
     def tokens(self) -> tuple[torch.Tensor, ...]:
-        """Of each reply, parts of one tensor."""
+        """Token ids of each reply, as views of one tensor."""
         tokens = [token for reply in self.replies for token in reply.tokens]
         return torch.tensor(tokens, device=self.head.device).split([len(r.tokens) for r in self.replies])
 
     def sequence(self, number: int, context: Context) -> Scored:
-        """A unit's reply behind one of its contexts, as token ids."""
         ids = context if isinstance(context, tuple) else self.renderer.ids(context)
         return ids, self.replies[self.units[number].reply].tokens
 
@@ -191,10 +189,10 @@ class _MicroBatch:
 
 
 def _decision(term: Term, tokens: Tokens, decided: StepStatistics | None) -> Decision:
-    """As the survey decided where the term looks at the whole step, else from this reply alone."""
+    """Decide from the step's statistics if the term needs the whole step, else from this reply alone."""
     if not term.needs_whole_step:
         return decide(term, [tokens])[0]
-    if decided is None:  # this is the survey: every token counts until all are known
+    if decided is None:  # the pass that collects the statistics: every token counts
         every = torch.ones_like(tokens.entropy)
         return Decision(every, every.bool())
     weight = decided.weights[*key_of(tokens.reply), term.name].to(tokens.entropy)
@@ -202,7 +200,7 @@ def _decision(term: Term, tokens: Tokens, decided: StepStatistics | None) -> Dec
 
 
 def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:
-    """sum of weight * tensor, in float32 at least: rounded back, small differences of contexts would go."""
+    """Sum weight * tensor in at least float32: rounding would lose small differences between contexts."""
     total = torch.zeros_like(mixed[0][1], dtype=torch.promote_types(mixed[0][1].dtype, torch.float32))
     for weight, tensor in mixed:
         total.add_(tensor, alpha=weight)
@@ -210,7 +208,7 @@ def sum_of(mixed: Sequence[tuple[float, torch.Tensor]]) -> torch.Tensor:
 
 
 def without_graph(losses: Sequence[RolloutLoss]) -> list[RolloutLoss]:
-    """The same on the CPU, to be sent to another process or kept for the metrics."""
+    """Copy losses to the CPU, to send them to another process or keep them for metrics."""
     tensors: dict[int, torch.Tensor] = {}
     _map_tensors(losses, lambda tensor: tensors.setdefault(id(tensor), tensor))
     copies = dict(zip(tensors, to_host(list(tensors.values())), strict=True))
@@ -218,7 +216,6 @@ def without_graph(losses: Sequence[RolloutLoss]) -> list[RolloutLoss]:
 
 
 def _map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A loss, or a part of one, with what the function makes of every tensor in its place."""
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -231,7 +228,7 @@ def _map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors on the CPU, without graph: one copy, hence one wait for the device, for each type."""
+    """Copy tensors to the CPU without graph, with one transfer (one device sync) per dtype."""
     host = [tensor.detach() for tensor in tensors]
     by_type: dict[torch.dtype, list[int]] = defaultdict(list)
     for number, tensor in enumerate(host):
@@ -241,6 +238,6 @@ def to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         joined = torch.cat([host[k].reshape(-1) for k in numbers]).cpu()
         pieces = joined.split([host[k].numel() for k in numbers])
         for k, piece in zip(numbers, pieces, strict=True):
-            # Memory of its own: a view that is sent to another process takes all of `joined` along.
+            # Cloned, because pickling a view would send all of `joined`.
             host[k] = piece.clone().view(host[k].shape)
     return host

@@ -1,5 +1,5 @@
-"""Frozen weights sharded over the processes (FSDP2), adapters whole. Every pass is collective, so all must
-make the same number of passes: `Aligned` adds empty ones. The hf engine samples with whole weights.
+"""Frozen weights sharded over the processes (FSDP2), adapters replicated. Every pass is collective, so all
+must make the same number of passes: `Aligned` adds empty ones. The hf engine samples with unsharded weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,25 +36,25 @@ def shard(model: PeftModel) -> None:
     head, embedding = base.get_output_embeddings(), base.get_input_embeddings()
     if head.weight is not embedding.weight:
         fully_shard(head)
-    elif cap_of(weight) is None:  # a soft-capped head must be whole: it keeps the weight as it was
+    elif cap_of(weight) is None:  # a soft-capped head must be whole: it keeps its weight
         base.set_output_embeddings(TiedHead(embedding))
     fully_shard(body, ignored_params=adapters)
 
 
 class TiedHead(torch.nn.Linear):
-    """A head that reads the embedding's weight. fully_shard knows the embedding, a part of the body, but not
-    the head beside it: that would keep the whole weight in every process, never freed or moved.
+    """A head that reads the embedding's weight. fully_shard shards the embedding with the body but not the
+    head, which would keep the whole weight in every process, never freed or moved.
     """
 
     def __init__(self, embedding: torch.nn.Embedding) -> None:
         Module.__init__(self)
         self.in_features, self.out_features = embedding.embedding_dim, embedding.num_embeddings
         self.register_parameter("bias", None)
-        self._embedding = (embedding,)  # in a tuple: it is a part of the body, not of this
+        self._embedding = (embedding,)  # in a tuple, so that it is not registered as a submodule
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """The embedding's: whole while it is gathered, else this process's part of it."""
+        """The embedding's weight: whole while it is gathered, else this process's shard."""
         return self._embedding[0].weight
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -62,7 +62,7 @@ class TiedHead(torch.nn.Linear):
 
 
 class Aligned:
-    """`reply_hidden` with as many passes as the process with the most rows needs."""
+    """Scoring with the same number of passes on every process."""
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
@@ -78,7 +78,7 @@ class Aligned:
         full = [(*context, *reply) for context, reply in sequences]
         packs = not full or passes.packable(body, max(map(len, full)))
         rows = rows_within(full, row_tokens) if full and packs else [[k] for k in range(len(full))]
-        # Before the first pass: passes are collective operations, too.
+        # Before the first pass, because passes are collective operations too.
         missing = self.processes.all_max(len(rows)) - len(rows)
         states: dict[int, torch.Tensor] = {}
         for row in rows:
@@ -94,13 +94,13 @@ class Aligned:
         return torch.cat([states[k] for k in sorted(states)] or [torch.zeros(0, width, device=device)])
 
     def anchored(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss with the empty passes since the last call."""
+        """Add the empty passes since the last call to the loss, with weight 0."""
         anchor, self._anchor = self._anchor, None
         return loss if anchor is None else loss + anchor
 
 
 def reshard(model: torch.nn.Module) -> None:
-    """Free the weights that the last pass gathered."""
+    """Free the weights gathered by the last pass."""
     for part in model.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
@@ -108,7 +108,7 @@ def reshard(model: torch.nn.Module) -> None:
 
 @contextmanager
 def unsharded(model: torch.nn.Module) -> Iterator[None]:
-    """Inside, every process has all weights and may compute as much as it likes. Collective."""
+    """Inside, every process has all weights and may make any number of passes. Collective."""
     parts = [m for m in model.modules() if isinstance(m, FSDPModule)]
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)

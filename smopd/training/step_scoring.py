@@ -1,6 +1,6 @@
-"""Scoring a step: from the rollouts of all processes to their losses, with the gradient in `grad`.
+"""Score a step: from the rollouts of all processes to their losses, with the gradient in `grad`.
 
-Where memory runs out, less is scored at a time: the update does not depend on how the step is cut.
+When memory runs out, less is scored at a time; the update does not depend on how the step is split.
 """
 
 import logging
@@ -27,16 +27,16 @@ from smopd.training.scores import FAST, ScoringPath, score, without_graph
 
 log = logging.getLogger("smopd")
 Gradients = dict[str, list[torch.Tensor]]  # by term, for each of the student's parameters
-TOTAL = ""  # in the place of a term's name: of all terms together
+TOTAL = ""  # key of the gradient of all terms together, in place of a term's name
 SMALLEST_ROW = 64  # packed tokens
-# A norm of less than this share of the largest is rounding, as that of a FULL branch whose teacher still
-# equals the student: scaled up it would drown the others.
+# A norm below this share of the largest is rounding noise, as from a FULL branch whose teacher still equals
+# the student; scaled up, it would drown the others.
 NOISE = 1e-5
 
 
 @dataclass
 class _Step:
-    """What the micro-batches of a step are scored with, and where their gradients are added up."""
+    """What the micro-batches of a step share; `gradients` accumulates over them."""
 
     peers: Peers
     moment: Moment
@@ -45,13 +45,13 @@ class _Step:
 
 
 class StepScorer:
-    """Scores a plan's steps with one model. What it learns about memory holds for the steps that follow."""
+    """Scores a plan's steps with one model. Memory reductions made in one step stay for later ones."""
 
     def __init__(
         self, model: PeftModel, renderer: Renderer, plan: Plan, settings: TrainSettings, processes: Processes,
         sharded: bool = False, path: ScoringPath = FAST,
     ) -> None:  # fmt: skip
-        """`sharded`: the base weights are split among the processes, or will be."""
+        """`sharded`: the base weights are, or will be, sharded over the processes."""
         if plan.balance and sharded:
             raise UserError("method: terms are balanced on whole weights only; train without train.shard")
         self.model, self.renderer, self.plan = model, renderer, plan
@@ -66,9 +66,7 @@ class StepScorer:
     def score(
         self, all_rollouts: Sequence[Rollout], moment: Moment
     ) -> tuple[list[RolloutLoss], dict[str, float]]:
-        """Put the gradient of the rollouts' mean loss into `grad`, terms balanced if the plan says so; the
-        loss of every rollout and, where terms are balanced, the norms by term. Collective.
-        """
+        """Put the mean loss's gradient into `grad`; return all losses and, if balanced, norms. Collective."""
         losses, gradients = self.differentiate(all_rollouts, moment, self.plan.balance)
         total, norms = balance(gradients) if self.plan.balance else (gradients[TOTAL], {})
         for parameter, gradient in zip(self.student, total, strict=True):
@@ -78,7 +76,7 @@ class StepScorer:
     def differentiate(
         self, all_rollouts: Sequence[Rollout], moment: Moment, by_term: bool = False
     ) -> tuple[list[RolloutLoss], Gradients]:
-        """Every rollout's loss, on the CPU, without graph; the gradient of their mean. Collective."""
+        """Return every rollout's loss (CPU, without graph) and the gradient of their mean. Collective."""
         names = [term.name for term in self.plan.scored if by_term] or [TOTAL]
         gradients = {name: [torch.zeros_like(parameter) for parameter in self.student] for name in names}
         rollouts = self.processes.share(all_rollouts)
@@ -95,16 +93,14 @@ class StepScorer:
     def _map_micro_batches(
         self, rollouts: list[Rollout], work: Callable[[list[Rollout]], list[RolloutLoss]]
     ) -> list[RolloutLoss]:
-        """Micro-batch by micro-batch; where weights are sharded every process makes as many calls."""
+        """Apply `work` to each micro-batch; with sharded weights, equally often on every process."""
         size = self.settings.micro_batch
         parts = [rollouts[first : first + size] for first in range(0, len(rollouts), size)]
         missing = self.processes.all_max(len(parts)) - len(parts) if self.aligned else 0
         return [loss for part in [*parts, *([] for _ in range(missing))] for loss in work(part)]
 
     def _look_ahead(self, rollouts: list[Rollout], step: _Step) -> StepStatistics | None:
-        """What must be known of the whole step before any of it counts: divisors of means over a group or the
-        step and, after scoring everything once without gradient, token weights that depend on all replies.
-        """
+        """Divisors over a group or the step; from a pass without gradient, weights that need all replies."""
         if not any(term.per != "reply" or term.needs_whole_step for term in self.plan.scored):
             return None
         replies = [r.replies() for r in step.peers.rollouts]
@@ -126,7 +122,7 @@ class StepScorer:
         )  # fmt: skip
 
     def _backward(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
-        """Score one micro-batch and add its gradient: all of it or, where memory runs out, none."""
+        """Score one micro-batch and add its gradient; add nothing if memory runs out."""
         losses = self._score(part, step)
         by_term: dict[str, Sequence[torch.Tensor | None]] = {}
         for name in step.gradients:
@@ -143,7 +139,7 @@ class StepScorer:
         return losses
 
     def _backward_with_oom_retry(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
-        """`_backward`; out of memory, again with half of the rollouts, then in ways that need less."""
+        """`_backward`; when out of memory, retry with half the rollouts, then with less memory for one."""
         while True:
             try:
                 return self._backward(part, step)
@@ -160,13 +156,13 @@ class StepScorer:
             self._reduce_memory(reason)
 
     def _reduce_memory(self, reason: str) -> None:
-        """Choose the next best way to score one rollout in less memory; an error where there is none left."""
+        """Switch to the next way of scoring one rollout in less memory; a UserError if none is left."""
         if self.aligned or (self.recomputes and self.row_tokens <= SMALLEST_ROW):
             advice = "set train.recompute=true, lower train.row_tokens or the token limits of [rollout]"
             other = "or use a smaller model (smopd plan tells what fits)"
             where = f"out of memory in scoring with rows of {self.row_tokens} tokens: {reason}"
             raise UserError(f"{where}\n{advice}, {other}")
-        # All rows of a rollout stay in memory until backward: smaller ones alone would not help.
+        # All rows of a rollout stay in memory until backward, so smaller rows alone would not help.
         if not self.recomputes:
             self._recompute()
             way = "from now on with train.recompute"
@@ -182,9 +178,7 @@ class StepScorer:
 
 
 def balance(gradients: Gradients) -> tuple[list[torch.Tensor], dict[str, float]]:
-    """The sum of the terms' gradients, each scaled to the mean of their norms, so that a bounded loss is felt
-    beside an unbounded one; and the norms.
-    """
+    """Sum the terms' gradients, scaled to equal norms so that bounded losses count; return norms, too."""
     squares = [torch.stack([g.square().sum() for g in of_term]).sum() for of_term in gradients.values()]
     norms = dict(zip(gradients, torch.stack(squares).sqrt().tolist(), strict=True))
     significant = {name: norm for name, norm in norms.items() if norm > NOISE * max(norms.values())}
