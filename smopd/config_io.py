@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from smopd.errors import UserError
-from smopd.files import json_problem, read_text
+from smopd.files import LONE_SURROGATE, json_problem, read_text
 
 NEAR = 0.75  # minimum similarity of a suggestion
 SAME_TABLE = 0.15  # bonus for a suggestion from the same table
@@ -78,6 +78,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, raw = key.strip(), raw.strip()
     if not equals or not key:
         raise UserError(f"--set {text}: expected KEY=VALUE, such as optim.lr=1e-4")
+    if LONE_SURROGATE.search(text):
+        raise UserError(f"--set {key} = {_show(raw)}: not UTF-8 text")
     try:
         parsed = tomllib.loads(f"value = {raw}")
     except (ValueError, RecursionError):  # not TOML, or a number of thousands of digits, or nested too deeply

@@ -297,6 +297,8 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert complaint("latin.toml") == (
         "latin.toml, line 1: not UTF-8 text (byte 0xe9 at 11); save it as UTF-8"
     )
+    for half in ("data.train=\ud800", "data.verifiers=\ud800", "train.steps=[\udc80]"):
+        assert complaint("pocket", [half]).endswith("not UTF-8 text")
     Path("run").mkdir()
     Path("run/config.toml").write_text(to_toml(Config()))
     assert complaint("run") == f"run: is a run folder; its settings are in {Path('run/config.toml')}"
