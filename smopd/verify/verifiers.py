@@ -69,9 +69,6 @@ def _run(work: Sequence[Work]) -> list[Verdict]:
 
 def _without_thoughts(text: str) -> str:
     """Remove closed think blocks; a block that only closes was opened by the prompt."""
-    kept, at = [], 0
-    while (close := text.find("</think>", at)) >= 0:
-        start = text.find("<think>", at, close)
-        kept.append(text[at:start] if start >= 0 else "")
-        at = close + len("</think>")
-    return "\n".join([*kept, text[at:]])
+    *thoughts, rest = text.split("</think>")
+    kept = [part.partition("<think>")[0] if "<think>" in part else "" for part in thoughts]
+    return "\n".join([*kept, rest])

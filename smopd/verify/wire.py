@@ -162,22 +162,6 @@ def _dict(payload: Any) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))
 
 
-def _counter(payload: Any) -> collections.Counter[Any]:
-    counter = collections.Counter[Any]()
-    dict.update(counter, _dict(payload))
-    return counter
-
-
-def _default_dict(payload: Any) -> collections.defaultdict[Any, Any]:
-    factory, *pairs = listed(payload, size=3)
-    return collections.defaultdict(factory, _dict(pairs))
-
-
-def _deque(payload: Any) -> collections.deque[Any]:
-    most, items = listed(payload, size=2)
-    return collections.deque(listed(items), most)
-
-
 def _moment(kind: Callable[..., Any], fields: int) -> Callable[[Any], Any]:
     def build(payload: Any) -> Any:
         fold, *numbers, zone = listed(payload, size=fields)
@@ -186,11 +170,6 @@ def _moment(kind: Callable[..., Any], fields: int) -> Callable[[Any], Any]:
         return kind(*listed(numbers, int), tzinfo=zone, fold=fold)
 
     return build
-
-
-def _zone(payload: Any) -> datetime.timezone:
-    offset, *name = listed(payload)
-    return datetime.timezone(offset, *map(text, name))
 
 
 _BUILDERS: dict[str, Callable[[Any], Any]] = {
@@ -208,15 +187,15 @@ _BUILDERS: dict[str, Callable[[Any], Any]] = {
     "dict_items": lambda payload: _dict(payload).items(),
     "slice": lambda payload: slice(*listed(payload, size=3)),
     "range": lambda payload: range(*listed(payload, int, 3)),
-    "Counter": _counter,
+    "Counter": lambda payload: collections.Counter(_dict(payload)),
     "OrderedDict": lambda payload: collections.OrderedDict(_dict(payload)),
-    "defaultdict": _default_dict,
-    "deque": _deque,
+    "defaultdict": lambda payload: collections.defaultdict(listed(payload, size=3)[0], _dict(payload[1:])),
+    "deque": lambda payload: collections.deque(listed(listed(payload, size=2)[1]), payload[0]),
     "date": lambda payload: datetime.date(*listed(payload, int, 3)),
     "datetime": _moment(datetime.datetime, 9),
     "time": _moment(datetime.time, 6),
     "timedelta": lambda payload: datetime.timedelta(*listed(payload, int, 3)),
-    "timezone": _zone,
+    "timezone": lambda payload: datetime.timezone(listed(payload)[0], *map(text, payload[1:])),
     "Decimal": lambda payload: decimal.Decimal(text(payload)),
     "Fraction": lambda payload: fractions.Fraction(*listed(payload, int, 2)),
     "type": lambda payload: TYPES[payload],

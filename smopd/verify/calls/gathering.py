@@ -31,10 +31,9 @@ _MOST_NESTING = 20  # brackets within brackets
 _LOOK_BACK = 200  # characters of a line before a call
 
 _NAME = r"(?<![\w.])[^\W\d][\w.]*+"
-_DEFINED = r"(?<!def )(?<!class )"
 _TAG = r'<(?:function|invoke|tool)(?:=|\s++name=)["\']?(?P<tag>[^\W\d][\w.]*+)["\']?\s*+>'
 _OPENER = re.compile(
-    rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>{_DEFINED}{_NAME})\(|{_TAG}"
+    rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>(?<!def )(?<!class ){_NAME})\(|{_TAG}"
 )
 _TAG_END = re.compile(r"</(?:function|invoke|tool)>")
 _PARAMETER = re.compile(
@@ -89,8 +88,7 @@ def gather(text: str, names: set[str]) -> Gathered:
     scan = _Scan(text, names)
     pieces = _without_mentions(text, list(scan.pieces(0, len(text))), names)
     kept = _merge(text, _runs(text, pieces, names))
-    problems = [piece.problem for piece in kept if piece.problem]
-    problem = problems[0] if problems else "" if kept else "no call of a function"
+    problem = next((p.problem for p in kept if p.problem), "" if kept else "no call of a function")
     if scan.readings < 0:
         problem = "too much, or too tangled, to read"
     elif not problem and 0 <= scan.unclosed < kept[-1].end and _CUT_SHORT.fullmatch(text, kept[-1].end):

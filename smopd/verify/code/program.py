@@ -15,6 +15,8 @@ import symtable
 import warnings
 from collections.abc import Iterator
 
+from smopd.verify import sandbox
+
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -181,17 +183,10 @@ def free_names(code: str) -> set[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = symtable.symtable(code, "<reply>", "exec")
+            names = sandbox.free_names(symtable.symtable(code, "<reply>", "exec"))
     except UNREADABLE:
         return set()
-    used, tables = set[str](), [module]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
-        used |= {symbol.get_name() for symbol in symbols if table is module or symbol.is_global()}
-    defined = [symbol for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
-    return {name for name in used if not hasattr(builtins, name)} - {symbol.get_name() for symbol in defined}
+    return names - vars(builtins).keys()
 
 
 # --- the imports before a program

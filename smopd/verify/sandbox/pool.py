@@ -13,7 +13,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from smopd.errors import UserError
 from smopd.verify import workers
@@ -104,11 +104,6 @@ def _start(level: Level) -> workers.Process:
     if level == "bubblewrap":
         command = [*_bubblewrap(paths), "--", *command]
     return workers.Process(command, env={}, cwd="/")  # no environment variables go in
-
-
-def close() -> None:
-    for level in get_args(Level):
-        workers.close(level)
 
 
 def _visible(python: str) -> list[str]:

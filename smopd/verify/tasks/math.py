@@ -24,7 +24,7 @@ from typing import Any
 
 from smopd.verify import tasks, workers
 from smopd.verify.math import reader
-from smopd.verify.math.numbers import MOST_DIGITS, THIN_SPACE, boxes
+from smopd.verify.math.numbers import THIN_SPACE, boxes, quotient
 from smopd.verify.task import Answer, Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -124,14 +124,8 @@ def _answer_number(text: str) -> re.Match[str] | None:
 
 
 def _value(number: re.Match[str]) -> Fraction | None:
-    parts = []
-    for text in (number["top"], number["bottom"] or "1"):
-        mantissa, _, exponent = text.lower().partition("e")
-        if len(mantissa) > MOST_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > MOST_DIGITS:
-            return None
-        parts.append(Fraction(text.replace(",", "")))
-    value = parts[0] / parts[1] if parts[1] else Fraction(0)  # "3/0" is no fraction: its last number is 0
-    return -value if number["sign"] else value
+    value = quotient(number["top"], number["bottom"])
+    return -value if value is not None and number["sign"] else value
 
 
 # --- telling numbers from expressions
