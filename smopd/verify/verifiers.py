@@ -59,16 +59,12 @@ def _judge(example: Judged, reply: str) -> Verdict | Work:
     task = tasks.find(example.task)
     if task is None or task.judge is None:
         raise UserError(f"{example.id}: task {tasks.not_scored(example.task)}")
-    return task.judge(example, _without_thoughts(reply))
+    # Closed think blocks are removed; one that only closes was opened by the prompt.
+    *thoughts, rest = reply.split("</think>")
+    kept = [part.partition("<think>")[0] if "<think>" in part else "" for part in thoughts]
+    return task.judge(example, "\n".join([*kept, rest]))
 
 
 def _run(work: Sequence[Work]) -> list[Verdict]:
     jobs = [piece for piece in work if isinstance(piece, workers.Job)]
     return workers.ask_all(jobs) if jobs else [piece() for piece in work if callable(piece)]
-
-
-def _without_thoughts(text: str) -> str:
-    """Remove closed think blocks; a block that only closes was opened by the prompt."""
-    *thoughts, rest = text.split("</think>")
-    kept = [part.partition("<think>")[0] if "<think>" in part else "" for part in thoughts]
-    return "\n".join([*kept, rest])

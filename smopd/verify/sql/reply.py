@@ -101,7 +101,10 @@ def _decode(field: str) -> str:
 
 def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
     """Yield where a query that starts here may end, the likeliest place first."""
-    if (close := _find_closing(text, start)) > 0:
+    before = text[max(0, start - 80) : start].rstrip()
+    # The quotes, brace or tag around the query.
+    mark = next((mark for mark in ('"""', "'''", '"', "'", "`", "{", ">") if before.endswith(mark)), None)
+    if mark and (close := text.find({"{": "}", ">": "</"}.get(mark, mark), start)) > 0:
         yield close
     end, blanks = _statement_end(text, start)
     if fenced or not blanks:
@@ -110,15 +113,6 @@ def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
     if not fenced:
         cuts = [cut.start() for cut in _CUT.finditer(text, start, blanks[0] if blanks else end)]
         yield from reversed(cuts[-_MOST_CUTS:])
-
-
-def _find_closing(text: str, start: int) -> int:
-    """Return where the quotes, braces or tags around a query close, or 0 if there are none."""
-    before = text[max(0, start - 80) : start].rstrip()
-    for mark in ('"""', "'''", '"', "'", "`", "{", ">"):
-        if before.endswith(mark):
-            return max(0, text.find({"{": "}", ">": "</"}.get(mark, mark), start))
-    return 0
 
 
 def _statement_end(text: str, start: int) -> tuple[int, list[int]]:
