@@ -11,11 +11,10 @@ which the reference's result depends on the order of stored rows, and few on whi
 import itertools
 import re
 import sqlite3
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlglot
@@ -186,21 +185,17 @@ class Suite:
     reference: Reference
     databases: list[tuple[sqlite3.Connection, Expected]]
     synthetic: bool
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_suites: OrderedDict[tuple[str, str, tuple[Path, ...]], Suite] = OrderedDict()
-_suites_lock = threading.Lock()
+_suites: dict[tuple[str, str, tuple[Path, ...]], Suite] = {}  # the last one used comes last
 
 
 def suite_of(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Suite:
+    """Return a cached or new suite; a process judges one reply at a time, so nothing here takes a lock."""
     key = (ddl, query, files)
-    suite = _suites.get(key) or _build(ddl, query, files, deadline)
-    with _suites_lock:
-        _suites[key] = suite
-        _suites.move_to_end(key)
-        if len(_suites) > _CACHED:
-            _suites.popitem(last=False)
+    suite = _suites[key] = _suites.pop(key, None) or _build(ddl, query, files, deadline)
+    if len(_suites) > _CACHED:
+        del _suites[next(iter(_suites))]
     return suite
 
 
