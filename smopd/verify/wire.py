@@ -14,6 +14,7 @@ import fractions
 import itertools
 import json
 import os
+import select
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -33,10 +34,11 @@ def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
     return bytes(data)
 
 
-def send(fd: int, data: bytes) -> None:
-    left = memoryview(struct.pack("!I", len(data)) + data)
+def send(fd: int, data: bytes, more: bytes = b"", wait: Callable[[], None] = lambda: None) -> None:
+    left = memoryview(struct.pack("!I", len(data)) + data + more)
     while left:
-        left = left[os.write(fd, left[: 1 << 20]) :]
+        wait()
+        left = left[os.write(fd, left[: select.PIPE_BUF]) :]  # a pipe ready for writing takes this at once
 
 
 def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None) -> bytes:

@@ -118,19 +118,21 @@ def _stand_in(tree: ast.Module, entry: str) -> str:
         return ""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for class_node in reversed(classes):
-        if any(method.name == entry for method in methods_of(class_node)):
+        if any(method.name == entry for method in functions_in(class_node)):
             return f"{class_node.name}().{entry}"
     functions = eligible([node for node in tree.body if isinstance(node, Function)])
     for class_node in reversed(classes):
-        methods = eligible(methods_of(class_node))
+        methods = eligible(functions_in(class_node))
         if methods and (class_node.name == "Solution" or not functions):
             return f"{class_node.name}().{_most_likely(methods).name}"
     return _most_likely(functions).name if functions else ""
 
 
-def methods_of(class_node: ast.ClassDef) -> list[Function]:
-    inner = [node for node in class_node.body if isinstance(node, Function)]
-    return [node for node in inner if not node.name.startswith("__")]
+def functions_in(statement: ast.stmt) -> list[Function]:
+    """Return the methods of a class, or the function itself; none for any other statement."""
+    if isinstance(statement, ast.ClassDef):
+        return [f for f in statement.body if isinstance(f, Function) and not f.name.startswith("__")]
+    return [statement] if isinstance(statement, Function) else []
 
 
 def eligible(functions: list[Function]) -> list[Function]:
