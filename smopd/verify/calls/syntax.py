@@ -160,7 +160,7 @@ _LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "ac
 
 
 def load_object(source: str, most: int = MOST_CHARACTERS) -> Any:
-    """Return the value of JSON or a Python literal; None for anything else, or more than `most` characters."""
+    """Return the value of JSON or a Python literal; None for anything else and for longer texts."""
     if len(source) > most:
         return None
     try:
