@@ -5,8 +5,7 @@ Nothing that comes from that process is trusted. It may send only plain data of 
 data when asked, but it takes part in no comparison, and in no operator, that would show it the value a test
 expects. The tests have their own builtins, modules and well-known names; only other names that they neither
 import nor bind are looked up in the program. Tests cannot pass functions or objects of their own to the
-program, and do not see changes that it makes to its arguments. Only the standard library and the modules that
-pool.py sends along are imported, since smopd is not installed here.
+program, and do not see changes that it makes to its arguments.
 """
 
 import ast

@@ -21,7 +21,8 @@ from smopd.verify.sandbox.worker import SCRATCH_BYTES
 
 Level = Literal["bubblewrap", "namespaces", "none"]
 _GRACE = 10.0  # seconds past the time limit after which the worker counts as lost
-# Modules that a worker gets as source, since smopd is not installed where it runs.
+# Modules that a worker gets as source, since smopd is not installed where it runs. Apart from each other they
+# import only the standard library.
 _TEXTS = ("wire", "sandbox.program", "sandbox.judge", "sandbox.worker")
 _INSIDE = """
 import sys, types
