@@ -76,9 +76,8 @@ class Encoder:
 
     def items(self, values: Iterable[Any]) -> list[Any]:
         values = list(values)
-        if _uniform(values):
-            return values  # left to the encoder in C
-        return [self.form(value) for value in values]
+        # The encoder in C takes uniform values as they are.
+        return values if _uniform(values) else [self.form(value) for value in values]
 
     def list(self, values: list[Any]) -> Any:
         values = list.__getitem__(values, slice(None))
@@ -208,15 +207,11 @@ class Decoder:
 
     def __init__(self, **more: Callable[[Any], Any]) -> None:
         self.builders = _BUILDERS | more
-        self.scan = json.JSONDecoder(object_hook=self.build).raw_decode
+        self.decode = json.JSONDecoder(object_hook=self.build).decode
 
     def build(self, tagged: dict[str, Any]) -> Any:
         ((tag, payload),) = tagged.items()
         return self.builders[tag](payload)
 
     def __call__(self, data: bytes) -> Any:
-        source = data.decode("utf-8", "surrogatepass")
-        value, end = self.scan(source)  # nesting that is too deep raises a RecursionError
-        if end != len(source):
-            raise ValueError("more than one value")
-        return value
+        return self.decode(data.decode("utf-8", "surrogatepass"))

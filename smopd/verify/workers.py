@@ -203,7 +203,7 @@ def _await(fd: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
-def close(kind: Kind | str | None = None) -> None:
+def close(kind: Kind | None = None) -> None:
     for chosen in [kind] if kind else list(idle):
         for process in idle.pop(chosen, []):
             process.end()
