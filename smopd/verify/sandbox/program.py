@@ -35,7 +35,8 @@ class Program:
     def __init__(self, source: bytes, entry: str, tested: bool) -> None:
         self.entry, self.objects, self.numbers = entry, list[Any](), dict[int, int]()
         self.late = dict[int, BaseException]()  # by id of an iterator: its error after items already sent
-        self.operations = {**_OPERATIONS, "names": self.names, "pull": self.pull}
+        more: dict[str, Callable[..., Any]] = {"names": self.names, "pull": self.pull}
+        self.operations = _OPERATIONS | more
         self.module = types.ModuleType("solution" if tested else "__main__")
         sys.modules[self.module.__name__] = self.module
         random.seed(0)

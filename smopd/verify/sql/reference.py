@@ -193,7 +193,8 @@ _suites: dict[tuple[str, str, tuple[Path, ...]], Suite] = {}  # the last one use
 def suite_of(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Suite:
     """Return a cached or new suite; a process judges one reply at a time, so nothing here takes a lock."""
     key = (ddl, query, files)
-    suite = _suites[key] = _suites.pop(key, None) or _build(ddl, query, files, deadline)
+    suite = _suites.pop(key, None) or _build(ddl, query, files, deadline)
+    _suites[key] = suite
     if len(_suites) > _CACHED:
         del _suites[next(iter(_suites))]
     return suite
