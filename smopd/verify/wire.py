@@ -207,11 +207,15 @@ class Decoder:
 
     def __init__(self, **more: Callable[[Any], Any]) -> None:
         self.builders = _BUILDERS | more
-        self.decode = json.JSONDecoder(object_hook=self.build).decode
+        self.scan = json.JSONDecoder(object_hook=self.build).raw_decode
 
     def build(self, tagged: dict[str, Any]) -> Any:
         ((tag, payload),) = tagged.items()
         return self.builders[tag](payload)
 
     def __call__(self, data: bytes) -> Any:
-        return self.decode(data.decode("utf-8", "surrogatepass"))
+        source = data.decode("utf-8", "surrogatepass")
+        value, end = self.scan(source)  # nesting that is too deep raises a RecursionError
+        if end != len(source):
+            raise ValueError("more than one value")
+        return value
