@@ -39,15 +39,10 @@ _QUOTE = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?)+", re.MULTILINE)  # in Markdown
 def extract_sql(text: str) -> str | None:
     text = text.translate(_SPACES)
     blocks = [match[2] for match in _FENCE.finditer(text)][-8:]
-    queries, broken = list[str](), None
-    for block in blocks:
-        queries += _queries(block, fenced=True)
-        if re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE):
-            broken = block.strip()[:MOST_CHARACTERS]
-    if query := _last(queries):
+    if query := _last([query for block in blocks for query in _queries(block, fenced=True)]):
         return query
-    if broken is not None:
-        return broken
+    if broken := [block for block in blocks if re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE)]:
+        return broken[-1].strip()[:MOST_CHARACTERS]
     prose = (_FENCE.sub("\n\n", text) if blocks else text)[-MOST_CHARACTERS:]
     prose = _QUOTE.sub(lambda q: re.sub(r"(?m)^[ \t]*> ?", "", q[0]) if _START.search(q[0]) else q[0], prose)
     if query := _last(_queries(re.sub(r"\\([_*])", r"\1", prose), fenced=False)):
