@@ -110,10 +110,8 @@ class _Scan:
             at = opener.end()
             if opener["tag"]:
                 pieces = self._tag(opener["tag"], opener.start(), at)
-            elif opener["name"] in self.names:
-                pieces = self._read_known_call(opener.start(), at)
             elif opener["name"]:
-                pieces = self._read_unknown_call(opener["name"], opener.start(), at)
+                pieces = self._call(opener["name"], opener.start(), at)
             else:
                 pieces = self._brackets(opener.start())
             for piece in pieces:
@@ -135,28 +133,23 @@ class _Scan:
         elif name in self.names:
             yield _Piece(start, body, [], "a tag that cannot be read")
 
-    def _read_known_call(self, start: int, arguments: int) -> Iterator[_Piece]:
+    def _call(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
+        if name in _WRAPPERS and name not in self.names:
+            return
         named = _NAMED.match(self.text, arguments) is not None
         end, repair = self._close(arguments - 1)
-        if end < 0:
-            yield _Piece(start, arguments, [], "a call that does not end", formal=False, named=named)
-            return
-        quoted = f"{self.text[start - 1 : start]}{self.text[end : end + 1]}" in ("''", '""')
-        calls = syntax.python_calls(self._read(start, end) + repair, quoted)
-        calls, problem = (calls, "") if isinstance(calls, list) else ([], "a call that is not Python")
-        yield _Piece(start, end, calls, problem, formal=False, named=named)
-
-    def _read_unknown_call(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
-        if name in _WRAPPERS:
-            return
-        named = _NAMED.match(self.text, arguments) is not None
-        end, _ = self._close(arguments - 1)
-        inner = list(self.pieces(arguments, end)) if end > 0 else []
-        if any(piece.formal for piece in inner):
-            yield from inner
-        elif inner or named:
-            problem = "a call within another" if inner else "" if end > 0 else "a call that does not end"
-            yield _Piece(start, max(end, arguments), [Call(name)], problem, formal=False, named=named)
+        calls, problem = list[Call](), "a call that does not end" if end < 0 else ""
+        if name not in self.names:
+            inner = list(self.pieces(arguments, end)) if end > 0 else []
+            if any(piece.formal for piece in inner) or not (inner or named):
+                yield from inner
+                return
+            calls, problem = [Call(name)], "a call within another" if inner else problem
+        elif end > 0:
+            quoted = f"{self.text[start - 1 : start]}{self.text[end : end + 1]}" in ("''", '""')
+            result = syntax.python_calls(self._read(start, end) + repair, quoted)
+            calls, problem = (result, "") if isinstance(result, list) else ([], "a call that is not Python")
+        yield _Piece(start, max(end, arguments), calls, problem, formal=False, named=named)
 
     def _brackets(self, start: int) -> Iterator[_Piece]:
         end, _ = self._close(start)
