@@ -24,23 +24,21 @@ def verify(example: Judged, reply_text: str) -> Verdict:
 def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[Verdict]:
     """Judge replies on all cores and return verdicts in order; with `tell`, warn if a verifier fails."""
     verdicts: dict[int, Verdict] = {}
-    work: dict[int, Work] = {}
-    groups: dict[object, list[int]] = defaultdict(list)
+    groups: dict[object, list[tuple[int, Work]]] = defaultdict(list)
     for number, (example, reply) in enumerate(pairs):
         judged = _judge(example, reply)
         if isinstance(judged, Verdict):
             verdicts[number] = judged
-            continue
-        work[number] = judged
-        together = isinstance(judged, workers.Job) and judged.group and (judged.kind, judged.group)
-        groups[together or number].append(number)
-    most = max(1, len(work) // (2 * workers.width()))
+        else:
+            together = isinstance(judged, workers.Job) and judged.group and (judged.kind, judged.group)
+            groups[together or number].append((number, judged))
+    most = max(1, sum(map(len, groups.values())) // (2 * workers.width()))
     parts = [group[at : at + most] for group in groups.values() for at in range(0, len(group), most)]
     with ThreadPoolExecutor(workers.width()) as pool:
         try:
-            results = pool.map(lambda part: _run([work[number] for number in part]), parts)
+            results = pool.map(lambda part: _run([work for _, work in part]), parts)
             for part, result in zip(parts, results, strict=True):
-                verdicts |= zip(part, result, strict=True)
+                verdicts |= zip((number for number, _ in part), result, strict=True)
         except BaseException:
             # On Ctrl-C, wait for what runs but not for what is queued.
             pool.shutdown(wait=False, cancel_futures=True)
