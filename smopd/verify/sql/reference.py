@@ -65,6 +65,7 @@ class Expected:
         return self.holds(rows, order)
 
     def holds(self, rows: Sequence[Row], order: Sequence[int] | None = None) -> bool:
+        """Whether these are the rows, without what `allows` forgives in a trivial result."""
         if len(rows) not in (self.count, self.count + self.rest):
             return False
         at = 0
