@@ -128,6 +128,7 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
     unload_verifiers(set(files), {kind for _, kind in new.values()})
     for task, (marked, kind) in new.items():
         _loaded[task] = marked, kind
+        # For a reply, a job of a worker or a call in this process that waits its turn.
         job, call = partial(marked.job, kind), partial(partial, marked.call)
         tasks.register(Task(task, marked.answer, judge=call if kind.file in _here else job))
 

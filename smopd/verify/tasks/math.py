@@ -66,7 +66,7 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
         return Verdict(False, None, "no_answer", "no number in the reply, or it asks back")
     correct = reading.value == right
     took = f"took the {reading.how} answer"
-    took = took if reading.value is not None else "several numbers, a range or a sum"
+    took = took if reading.value is not None else "several numbers, a range, a sum or too long a number"
     verdict = Verdict(correct, reading.text, "ok", "" if correct else f"expected {right}; {took}")
     return _compare_box(_plain(reading.box, powers=True), right, verdict)
 
