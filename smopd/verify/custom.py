@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Function)
 class _Marked:
     task: str
     function: Function
-    fields: tuple[str, ...]
+    answer: tuple[str, ...]  # fields
     timeout: float
     memory_mb: int
 
@@ -49,15 +49,12 @@ class _Marked:
         call = {"task": self.task, "answer": dict(example.answer), "reply": reply}
         return workers.Job(kind, call, self.timeout, self.memory_mb)
 
-    def call(self, example: Judged, reply: str) -> Callable[[], Verdict]:
-        def judge() -> Verdict:
-            with _one_at_a_time:
-                try:
-                    return _verdict(self.function(dict(example.answer), reply))
-                except Exception as error:
-                    return Verdict(False, None, "error", said(error, self.function.__code__.co_filename))
-
-        return judge
+    def call(self, example: Judged, reply: str) -> Verdict:
+        with _one_at_a_time:
+            try:
+                return _verdict(self.function(dict(example.answer), reply))
+            except Exception as error:
+                return Verdict(False, None, "error", said(error, self.function.__code__.co_filename))
 
 
 _marked: list[_Marked] = []  # every function marked in this process, in order
@@ -93,8 +90,7 @@ def marks(function: Function) -> dict[str, Any] | None:
     """Return the arguments of the last `@verifier` on this function; None if it is not marked."""
     for mark in reversed(_marked):
         if mark.function is function:
-            limits = {"timeout": mark.timeout, "memory_mb": mark.memory_mb}
-            return {"task": mark.task, "answer": mark.fields, **limits}
+            return {name: getattr(mark, name) for name in ("task", "answer", "timeout", "memory_mb")}
     return None
 
 
@@ -108,9 +104,9 @@ def loaded_tasks() -> list[str]:
     return list(_loaded)
 
 
-def tasks_in(source: str, file: str = "verifier.py") -> list[str]:
+def tasks_in(source: str) -> list[str]:
     """Execute a source text and return the tasks it has verifiers for; its exceptions pass through."""
-    return [marked.task for marked in _execute(file, source)]
+    return [marked.task for marked in _execute("verifier.py", source)]
 
 
 def load_verifiers(paths: Sequence[str | Path]) -> None:
@@ -132,8 +128,9 @@ def load_verifiers(paths: Sequence[str | Path]) -> None:
     unload_verifiers(set(files), {kind for _, kind in new.values()})
     for task, (marked, kind) in new.items():
         _loaded[task] = marked, kind
-        judge = marked.call if kind.file in _here else partial(marked.job, kind)
-        tasks.register(Task(task, marked.fields, judge=judge))
+        # For a reply, a job of a worker or a call in this process that waits its turn.
+        job, call = partial(marked.job, kind), partial(partial, marked.call)
+        tasks.register(Task(task, marked.answer, judge=call if kind.file in _here else job))
 
 
 def unload_verifiers(files: Set[str] | None = None, kept: Set[workers.Kind] = frozenset()) -> None:

@@ -24,23 +24,21 @@ def verify(example: Judged, reply_text: str) -> Verdict:
 def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[Verdict]:
     """Judge replies on all cores and return verdicts in order; with `tell`, warn if a verifier fails."""
     verdicts: dict[int, Verdict] = {}
-    work: dict[int, Work] = {}
-    groups: dict[object, list[int]] = defaultdict(list)
+    groups: dict[object, list[tuple[int, Work]]] = defaultdict(list)
     for number, (example, reply) in enumerate(pairs):
         judged = _judge(example, reply)
         if isinstance(judged, Verdict):
             verdicts[number] = judged
-            continue
-        work[number] = judged
-        together = isinstance(judged, workers.Job) and judged.group and (judged.kind, judged.group)
-        groups[together or number].append(number)
-    most = max(1, len(work) // (2 * workers.width()))
+        else:
+            together = isinstance(judged, workers.Job) and judged.group and (judged.kind, judged.group)
+            groups[together or number].append((number, judged))
+    most = max(1, sum(map(len, groups.values())) // (2 * workers.width()))
     parts = [group[at : at + most] for group in groups.values() for at in range(0, len(group), most)]
     with ThreadPoolExecutor(workers.width()) as pool:
         try:
-            results = pool.map(lambda part: _run([work[number] for number in part]), parts)
+            results = pool.map(lambda part: _run([work for _, work in part]), parts)
             for part, result in zip(parts, results, strict=True):
-                verdicts |= zip(part, result, strict=True)
+                verdicts |= zip((number for number, _ in part), result, strict=True)
         except BaseException:
             # On Ctrl-C, wait for what runs but not for what is queued.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -59,19 +57,12 @@ def _judge(example: Judged, reply: str) -> Verdict | Work:
     task = tasks.find(example.task)
     if task is None or task.judge is None:
         raise UserError(f"{example.id}: task {tasks.not_scored(example.task)}")
-    return task.judge(example, _without_thoughts(reply))
+    # Closed think blocks are removed; one that only closes was opened by the prompt.
+    *thoughts, rest = reply.split("</think>")
+    kept = [part.partition("<think>")[0] if "<think>" in part else "" for part in thoughts]
+    return task.judge(example, "\n".join([*kept, rest]))
 
 
 def _run(work: Sequence[Work]) -> list[Verdict]:
     jobs = [piece for piece in work if isinstance(piece, workers.Job)]
     return workers.ask_all(jobs) if jobs else [piece() for piece in work if callable(piece)]
-
-
-def _without_thoughts(text: str) -> str:
-    """Remove closed think blocks; a block that only closes was opened by the prompt."""
-    kept, at = [], 0
-    while (close := text.find("</think>", at)) >= 0:
-        start = text.find("<think>", at, close)
-        kept.append(text[at:start] if start >= 0 else "")
-        at = close + len("</think>")
-    return "\n".join([*kept, text[at:]])

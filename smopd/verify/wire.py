@@ -3,8 +3,7 @@
 A value is JSON. What JSON cannot express is an object with one key, the name of a builder below. The reader
 builds exact types from that closed list only, so it never runs a method of the sender's choice; any other
 input raises an exception. Subclasses of plain types (named tuples, int enums) are sent as the plain type. A
-list that occurs twice arrives as two. Only the standard library is imported, since smopd is not installed
-where this runs.
+list that occurs twice arrives as two.
 """
 
 import collections
@@ -14,6 +13,7 @@ import fractions
 import itertools
 import json
 import os
+import select
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -33,10 +33,11 @@ def take(fd: int, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
     return bytes(data)
 
 
-def send(fd: int, data: bytes) -> None:
-    left = memoryview(struct.pack("!I", len(data)) + data)
+def send(fd: int, data: bytes, more: bytes = b"", wait: Callable[[], None] = lambda: None) -> None:
+    left = memoryview(struct.pack("!I", len(data)) + data + more)
     while left:
-        left = left[os.write(fd, left[: 1 << 20]) :]
+        wait()
+        left = left[os.write(fd, left[: select.PIPE_BUF]) :]  # a pipe ready for writing takes this at once
 
 
 def receive(fd: int, first: bytes = b"", wait: Callable[[], None] = lambda: None) -> bytes:
@@ -75,9 +76,8 @@ class Encoder:
 
     def items(self, values: Iterable[Any]) -> list[Any]:
         values = list(values)
-        if _uniform(values):
-            return values  # left to the encoder in C
-        return [self.form(value) for value in values]
+        # The encoder in C takes uniform values as they are.
+        return values if _uniform(values) else [self.form(value) for value in values]
 
     def list(self, values: list[Any]) -> Any:
         values = list.__getitem__(values, slice(None))
@@ -162,22 +162,6 @@ def _dict(payload: Any) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))
 
 
-def _counter(payload: Any) -> collections.Counter[Any]:
-    counter = collections.Counter[Any]()
-    dict.update(counter, _dict(payload))
-    return counter
-
-
-def _default_dict(payload: Any) -> collections.defaultdict[Any, Any]:
-    factory, *pairs = listed(payload, size=3)
-    return collections.defaultdict(factory, _dict(pairs))
-
-
-def _deque(payload: Any) -> collections.deque[Any]:
-    most, items = listed(payload, size=2)
-    return collections.deque(listed(items), most)
-
-
 def _moment(kind: Callable[..., Any], fields: int) -> Callable[[Any], Any]:
     def build(payload: Any) -> Any:
         fold, *numbers, zone = listed(payload, size=fields)
@@ -186,11 +170,6 @@ def _moment(kind: Callable[..., Any], fields: int) -> Callable[[Any], Any]:
         return kind(*listed(numbers, int), tzinfo=zone, fold=fold)
 
     return build
-
-
-def _zone(payload: Any) -> datetime.timezone:
-    offset, *name = listed(payload)
-    return datetime.timezone(offset, *map(text, name))
 
 
 _BUILDERS: dict[str, Callable[[Any], Any]] = {
@@ -208,15 +187,15 @@ _BUILDERS: dict[str, Callable[[Any], Any]] = {
     "dict_items": lambda payload: _dict(payload).items(),
     "slice": lambda payload: slice(*listed(payload, size=3)),
     "range": lambda payload: range(*listed(payload, int, 3)),
-    "Counter": _counter,
+    "Counter": lambda payload: collections.Counter(_dict(payload)),
     "OrderedDict": lambda payload: collections.OrderedDict(_dict(payload)),
-    "defaultdict": _default_dict,
-    "deque": _deque,
+    "defaultdict": lambda payload: collections.defaultdict(listed(payload, size=3)[0], _dict(payload[1:])),
+    "deque": lambda payload: collections.deque(listed(listed(payload, size=2)[1]), payload[0]),
     "date": lambda payload: datetime.date(*listed(payload, int, 3)),
     "datetime": _moment(datetime.datetime, 9),
     "time": _moment(datetime.time, 6),
     "timedelta": lambda payload: datetime.timedelta(*listed(payload, int, 3)),
-    "timezone": _zone,
+    "timezone": lambda payload: datetime.timezone(listed(payload)[0], *map(text, payload[1:])),
     "Decimal": lambda payload: decimal.Decimal(text(payload)),
     "Fraction": lambda payload: fractions.Fraction(*listed(payload, int, 2)),
     "type": lambda payload: TYPES[payload],

@@ -9,6 +9,7 @@ import io
 import json
 import linecache
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -57,9 +58,7 @@ def main() -> None:
             job = json.loads(receive(jobs))
         except (EOFError, OSError):
             os._exit(0)
-        with contextlib.suppress(ImportError, ValueError, OSError):
-            import resource
-
+        with contextlib.suppress(ValueError, OSError):
             most = resource.getrlimit(resource.RLIMIT_AS)[1]
             memory = taken + job["memory"]  # beyond this, Python raises a MemoryError
             memory = memory if most == resource.RLIM_INFINITY else min(memory, most)

@@ -28,7 +28,7 @@ from smopd.errors import UserError
 from smopd.formatting import visible
 from smopd.machine import cpu_cores
 from smopd.verify.verdict import Verdict
-from smopd.verify.wire import receive
+from smopd.verify.wire import receive, send
 
 K = TypeVar("K")
 P = TypeVar("P", bound="Process")
@@ -36,7 +36,6 @@ log = logging.getLogger("smopd")
 MEMORY_MB = 2048  # per job, beyond what its process uses when it is ready
 GRACE = 2.0  # seconds past a verifier's own time limit for its verdict to arrive
 _START_LIMIT = 120.0  # seconds to import what the jobs need
-_PIECE = select.PIPE_BUF  # bytes that a pipe ready for writing takes without blocking
 _INSIDE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import smopd.verify.worker as w; w.main()"
 
 
@@ -123,10 +122,7 @@ class Process:
         to, back = (pipe.fileno() for pipe in self.pipes)
         deadline, self.busy = time.monotonic() + limit, True
         try:
-            left = memoryview(struct.pack("!I", len(message)) + message + more)
-            while left:
-                _await(to, select.POLLOUT, deadline)
-                left = left[os.write(to, left[:_PIECE]) :]
+            send(to, message, more, partial(_await, to, select.POLLOUT, deadline))
             answer = json.loads(receive(back, wait=partial(_await, back, select.POLLIN, deadline)))
         except TimeoutError:
             self.late = True
@@ -207,7 +203,7 @@ def _await(fd: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
-def close(kind: Kind | str | None = None) -> None:
+def close(kind: Kind | None = None) -> None:
     for chosen in [kind] if kind else list(idle):
         for process in idle.pop(chosen, []):
             process.end()

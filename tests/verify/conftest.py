@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from smopd.verify import sandbox
+from smopd.verify import sandbox, workers
 
 
 @pytest.fixture(
@@ -21,4 +21,4 @@ def level(request) -> str:
 def sandbox_workers() -> Iterator[None]:
     """They end with the module."""
     yield
-    sandbox.close()
+    workers.close()

@@ -358,7 +358,7 @@ def test_a_worker_ends_with_us() -> None:
     run("pass", timeout=5)
     pid = worker(sandbox.isolation())
     below = descendants(pid)
-    sandbox.close()
+    workers.close()
     deadline = time.monotonic() + 5
     while any(Path(f"/proc/{p}").exists() for p in below) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,7 +1,6 @@
 """Read function calls from replies, in all forms in which models write them."""
 
-from smopd.verify.calls.gathering import gather as gather
-from smopd.verify.calls.syntax import Call as Call
-from smopd.verify.calls.syntax import Unread as Unread
-from smopd.verify.calls.syntax import Untyped as Untyped
-from smopd.verify.calls.syntax import load_object as load_object
+from smopd.verify.calls.gathering import gather
+from smopd.verify.calls.syntax import Call, Unread, Untyped, load_object
+
+__all__ = ["Call", "Unread", "Untyped", "gather", "load_object"]

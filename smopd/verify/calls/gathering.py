@@ -31,10 +31,9 @@ _MOST_NESTING = 20  # brackets within brackets
 _LOOK_BACK = 200  # characters of a line before a call
 
 _NAME = r"(?<![\w.])[^\W\d][\w.]*+"
-_DEFINED = r"(?<!def )(?<!class )"
 _TAG = r'<(?:function|invoke|tool)(?:=|\s++name=)["\']?(?P<tag>[^\W\d][\w.]*+)["\']?\s*+>'
 _OPENER = re.compile(
-    rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>{_DEFINED}{_NAME})\(|{_TAG}"
+    rf"\[(?=\s*+(?:{_NAME}\s*+\(|[\[{{\"'(]))|{{(?=\s*+[\"'])|(?P<name>(?<!def )(?<!class ){_NAME})\(|{_TAG}"
 )
 _TAG_END = re.compile(r"</(?:function|invoke|tool)>")
 _PARAMETER = re.compile(
@@ -89,8 +88,7 @@ def gather(text: str, names: set[str]) -> Gathered:
     scan = _Scan(text, names)
     pieces = _without_mentions(text, list(scan.pieces(0, len(text))), names)
     kept = _merge(text, _runs(text, pieces, names))
-    problems = [piece.problem for piece in kept if piece.problem]
-    problem = problems[0] if problems else "" if kept else "no call of a function"
+    problem = next((p.problem for p in kept if p.problem), "" if kept else "no call of a function")
     if scan.readings < 0:
         problem = "too much, or too tangled, to read"
     elif not problem and 0 <= scan.unclosed < kept[-1].end and _CUT_SHORT.fullmatch(text, kept[-1].end):
@@ -112,10 +110,8 @@ class _Scan:
             at = opener.end()
             if opener["tag"]:
                 pieces = self._tag(opener["tag"], opener.start(), at)
-            elif opener["name"] in self.names:
-                pieces = self._read_known_call(opener.start(), at)
             elif opener["name"]:
-                pieces = self._read_unknown_call(opener["name"], opener.start(), at)
+                pieces = self._call(opener["name"], opener.start(), at)
             else:
                 pieces = self._brackets(opener.start())
             for piece in pieces:
@@ -137,28 +133,23 @@ class _Scan:
         elif name in self.names:
             yield _Piece(start, body, [], "a tag that cannot be read")
 
-    def _read_known_call(self, start: int, arguments: int) -> Iterator[_Piece]:
+    def _call(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
+        if name in _WRAPPERS and name not in self.names:
+            return
         named = _NAMED.match(self.text, arguments) is not None
         end, repair = self._close(arguments - 1)
-        if end < 0:
-            yield _Piece(start, arguments, [], "a call that does not end", formal=False, named=named)
-            return
-        quoted = f"{self.text[start - 1 : start]}{self.text[end : end + 1]}" in ("''", '""')
-        calls = syntax.python_calls(self._read(start, end) + repair, quoted)
-        calls, problem = (calls, "") if isinstance(calls, list) else ([], "a call that is not Python")
-        yield _Piece(start, end, calls, problem, formal=False, named=named)
-
-    def _read_unknown_call(self, name: str, start: int, arguments: int) -> Iterator[_Piece]:
-        if name in _WRAPPERS:
-            return
-        named = _NAMED.match(self.text, arguments) is not None
-        end, _ = self._close(arguments - 1)
-        inner = list(self.pieces(arguments, end)) if end > 0 else []
-        if any(piece.formal for piece in inner):
-            yield from inner
-        elif inner or named:
-            problem = "a call within another" if inner else "" if end > 0 else "a call that does not end"
-            yield _Piece(start, max(end, arguments), [Call(name)], problem, formal=False, named=named)
+        calls, problem = list[Call](), "a call that does not end" if end < 0 else ""
+        if name not in self.names:
+            inner = list(self.pieces(arguments, end)) if end > 0 else []
+            if any(piece.formal for piece in inner) or not (inner or named):
+                yield from inner
+                return
+            calls, problem = [Call(name)], "a call within another" if inner else problem
+        elif end > 0:
+            quoted = f"{self.text[start - 1 : start]}{self.text[end : end + 1]}" in ("''", '""')
+            result = syntax.python_calls(self._read(start, end) + repair, quoted)
+            calls, problem = (result, "") if isinstance(result, list) else ([], "a call that is not Python")
+        yield _Piece(start, max(end, arguments), calls, problem, formal=False, named=named)
 
     def _brackets(self, start: int) -> Iterator[_Piece]:
         end, _ = self._close(start)

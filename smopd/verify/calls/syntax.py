@@ -159,8 +159,9 @@ _ARGUMENT_KEYS += ["action_input"]
 _LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "actions")
 
 
-def load_object(source: str) -> Any:
-    if len(source) > MOST_CHARACTERS:
+def load_object(source: str, most: int = MOST_CHARACTERS) -> Any:
+    """Return the value of JSON or a Python literal; None for anything else and for longer texts."""
+    if len(source) > most:
         return None
     try:
         value = json.loads(source, strict=False)

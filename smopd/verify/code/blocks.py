@@ -7,15 +7,13 @@ top-level statements, so that a function with a syntax error is never repaired b
 
 import ast
 import html
-import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from smopd.verify.code.program import UNREADABLE, Function, parse
+from smopd.verify.calls import load_object
+from smopd.verify.code.program import Function, parse
 
 _MOST_CHARACTERS = 30_000  # of one program; deeper nesting than fits could exhaust the C stack
 _MOST_PARSED = 1_000_000  # characters parsed for one reply
@@ -190,15 +188,9 @@ def dedented(text: str) -> str:
 def _unwrap(text: str) -> list[str]:
     """Return the texts within JSON or a Python literal that wraps the code."""
     text = text.strip()
-    if text[:1] not in ("{", "[", '"', "'") or len(text) > _MOST_CHARACTERS:
+    if text[:1] not in ("{", "[", '"', "'"):
         return []
-    value: Any = None
-    try:
-        value = json.loads(text, strict=False)
-    except UNREADABLE:
-        with suppress(*UNREADABLE, TypeError):
-            value = ast.literal_eval(text)
-    texts, waiting = list[str](), [value]
+    texts, waiting = list[str](), [load_object(text, _MOST_CHARACTERS)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, list) and value and all(isinstance(line, str) for line in value):

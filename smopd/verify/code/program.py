@@ -15,6 +15,8 @@ import symtable
 import warnings
 from collections.abc import Iterator
 
+from smopd.verify import sandbox
+
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -116,19 +118,21 @@ def _stand_in(tree: ast.Module, entry: str) -> str:
         return ""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for class_node in reversed(classes):
-        if any(method.name == entry for method in methods_of(class_node)):
+        if any(method.name == entry for method in functions_in(class_node)):
             return f"{class_node.name}().{entry}"
     functions = eligible([node for node in tree.body if isinstance(node, Function)])
     for class_node in reversed(classes):
-        methods = eligible(methods_of(class_node))
+        methods = eligible(functions_in(class_node))
         if methods and (class_node.name == "Solution" or not functions):
             return f"{class_node.name}().{_most_likely(methods).name}"
     return _most_likely(functions).name if functions else ""
 
 
-def methods_of(class_node: ast.ClassDef) -> list[Function]:
-    inner = [node for node in class_node.body if isinstance(node, Function)]
-    return [node for node in inner if not node.name.startswith("__")]
+def functions_in(statement: ast.stmt) -> list[Function]:
+    """Return the methods of a class, or the function itself; none for any other statement."""
+    if isinstance(statement, ast.ClassDef):
+        return [f for f in statement.body if isinstance(f, Function) and not f.name.startswith("__")]
+    return [statement] if isinstance(statement, Function) else []
 
 
 def eligible(functions: list[Function]) -> list[Function]:
@@ -181,17 +185,10 @@ def free_names(code: str) -> set[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = symtable.symtable(code, "<reply>", "exec")
+            names = sandbox.free_names(symtable.symtable(code, "<reply>", "exec"))
     except UNREADABLE:
         return set()
-    used, tables = set[str](), [module]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
-        used |= {symbol.get_name() for symbol in symbols if table is module or symbol.is_global()}
-    defined = [symbol for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
-    return {name for name in used if not hasattr(builtins, name)} - {symbol.get_name() for symbol in defined}
+    return names - vars(builtins).keys()
 
 
 # --- the imports before a program

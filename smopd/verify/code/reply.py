@@ -11,7 +11,7 @@ import textwrap
 
 from smopd.verify.code import program
 from smopd.verify.code.blocks import Block, Reader, dedented
-from smopd.verify.code.program import Function, bound_names, mentions, methods_of
+from smopd.verify.code.program import Function, bound_names, functions_in, mentions
 
 _LONGEST_REPLY = 300_000
 # Marks around code besides fences: tokens of chat templates, HTML tags and prompt tags.
@@ -52,9 +52,8 @@ def _defines(tree: ast.Module, entry: str) -> int:
     """Rank a definition of `entry`: 3 a function, 2 something else, 1 a stub without a result, 0 none."""
     rank = 0
     for node in tree.body:
-        functions = methods_of(node) if isinstance(node, ast.ClassDef) else [node]
-        for function in functions:
-            if isinstance(function, Function) and function.name == entry:
+        for function in functions_in(node):
+            if function.name == entry:
                 complete = _has_result(function) or mentions(function, "print")
                 rank = max(rank, 3 if complete else 1)
         if (
@@ -78,9 +77,7 @@ def _other_function(blocks: list[Block]) -> Block | None:
     """Return the last block with an eligible function that returns, else with any function."""
     some = None
     for block in reversed(blocks):
-        groups = [[node] if isinstance(node, Function) else [] for node in block.tree.body]
-        groups += [methods_of(node) for node in block.tree.body if isinstance(node, ast.ClassDef)]
-        functions = [function for group in groups for function in group]
+        functions = [function for node in block.tree.body for function in functions_in(node)]
         if any(map(_has_result, program.eligible(functions))):
             return block
         some = some or (block if functions else None)

@@ -89,17 +89,23 @@ def _number(match: re.Match[str]) -> Number:
 
 
 def _decimal(match: re.Match[str]) -> Fraction | None:
-    parts = []
-    for text in (match["top"], match["bottom"] or "1"):
-        if len(text) > MOST_DIGITS:
-            return None
-        parts.append(Fraction(re.sub(r"[,\s]", "", text)))
-    value = parts[0] / parts[1] if parts[1] else Fraction(0)  # "3/0" is no fraction: its last number is 0
+    value = quotient(match["top"], match["bottom"])
     raised = (match["ten"] or match["exponent"] or "0").replace("\u2212", "-")
     power = int(match["power"] or 1)
     if len(raised) > 4 or abs(ten := int(raised)) > MOST_DIGITS or power * len(match["top"]) > MOST_DIGITS:
         return None
-    return value**power * Fraction(10) ** ten
+    return None if value is None else value**power * Fraction(10) ** ten
+
+
+def quotient(top: str, bottom: str | None) -> Fraction | None:
+    """Return the value of two decimals, each perhaps with an exponent; None if one is too long."""
+    parts = []
+    for text in (top, bottom or "1"):
+        mantissa, _, exponent = text.lower().partition("e")
+        if len(mantissa) > MOST_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > MOST_DIGITS:
+            return None
+        parts.append(Fraction(re.sub(r"[,\s]", "", text)))
+    return parts[0] / parts[1] if parts[1] else Fraction(0)  # "3/0" is no fraction: its last number is 0
 
 
 # --- in words

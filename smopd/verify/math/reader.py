@@ -1,7 +1,5 @@
-"""Find which of a reply's numbers a careful reader takes for its answer.
+"""Find which of a reply's numbers a careful reader takes for its answer, as docs/verdicts.md describes.
 
-A declared answer counts: a box, "#### 18", "the answer is 18", "Answer: 18", <answer>18</answer>; of several
-the last, unless the reply takes it back ("Wait, ..."). Without one, the last sentence with a number counts.
 If there are several numbers, the question decides (`choice`); by default the first of a declaration or the
 last of a sentence is taken. A new question that the reply goes on to ask is not read, nor are the numbers of
 lists and steps. Numbers in words count if they are declared or conclude. A reply that ends by asking back ("I

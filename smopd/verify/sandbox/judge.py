@@ -5,8 +5,7 @@ Nothing that comes from that process is trusted. It may send only plain data of 
 data when asked, but it takes part in no comparison, and in no operator, that would show it the value a test
 expects. The tests have their own builtins, modules and well-known names; only other names that they neither
 import nor bind are looked up in the program. Tests cannot pass functions or objects of their own to the
-program, and do not see changes that it makes to its arguments. Only the standard library and the modules that
-pool.py sends along are imported, since smopd is not installed here.
+program, and do not see changes that it makes to its arguments.
 """
 
 import ast
@@ -207,7 +206,7 @@ class Tests:
     def run(self, source: str, entry: str) -> tuple[str, str]:
         try:
             code = compile(source, "<tests>", "exec", dont_inherit=True)
-            names = _free_names(symtable.symtable(source, "<tests>", "exec"))
+            names = free_names(symtable.symtable(source, "<tests>", "exec"))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return "error", f"the tests do not compile: {error}"
         random.seed(source)  # the same in every run, but not predictable by the program
@@ -249,16 +248,15 @@ def _builtin_exception(name: str) -> type[Exception] | None:
     return builtin if isinstance(builtin, type) and issubclass(builtin, Exception) else None
 
 
-def _free_names(table: symtable.SymbolTable) -> set[str]:
-    used, bound, tables = set[str](), set[str](), [table]
+def free_names(module: symtable.SymbolTable) -> set[str]:
+    """Return the global names that code uses and its top level neither binds nor imports."""
+    used, tables = set[str](), [module]
     while tables:
         scope = tables.pop()
         tables += scope.get_children()
-        for symbol in scope.get_symbols():
-            if scope is table or symbol.is_global():
-                used |= {symbol.get_name()} if symbol.is_referenced() else set()
-                bound |= {symbol.get_name()} if symbol.is_assigned() else set()
-    return used - bound
+        symbols = [symbol for symbol in scope.get_symbols() if symbol.is_referenced()]
+        used |= {symbol.get_name() for symbol in symbols if scope is module or symbol.is_global()}
+    return used - {s.get_name() for s in module.get_symbols() if s.is_assigned() or s.is_imported()}
 
 
 def _import_for_tests(name: str, source: str) -> Any:

@@ -13,7 +13,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from smopd.errors import UserError
 from smopd.verify import workers
@@ -21,7 +21,8 @@ from smopd.verify.sandbox.worker import SCRATCH_BYTES
 
 Level = Literal["bubblewrap", "namespaces", "none"]
 _GRACE = 10.0  # seconds past the time limit after which the worker counts as lost
-# Modules that a worker gets as source, since smopd is not installed where it runs.
+# Modules that a worker gets as source, since smopd is not installed where it runs. Apart from each other they
+# import only the standard library.
 _TEXTS = ("wire", "sandbox.program", "sandbox.judge", "sandbox.worker")
 _INSIDE = """
 import sys, types
@@ -104,11 +105,6 @@ def _start(level: Level) -> workers.Process:
     if level == "bubblewrap":
         command = [*_bubblewrap(paths), "--", *command]
     return workers.Process(command, env={}, cwd="/")  # no environment variables go in
-
-
-def close() -> None:
-    for level in get_args(Level):
-        workers.close(level)
 
 
 def _visible(python: str) -> list[str]:

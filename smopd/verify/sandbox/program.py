@@ -1,8 +1,7 @@
 """Inside a sandbox, the untrusted side: run a program, then do with it what its tests ask for.
 
 A program can change everything in this process, this code too. So nothing here may prevent a wrong verdict
-(that is `judge.py`'s part); it only has to serve right programs. Only the standard library and the modules
-that pool.py sends along are imported, since smopd is not installed here.
+(that is `judge.py`'s part); it only has to serve right programs.
 """
 
 import atexit

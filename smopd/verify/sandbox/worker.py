@@ -1,7 +1,4 @@
-"""Inside a sandbox: process 1 of a namespace forks a limited process per program and kills what is left.
-
-Only the standard library and the modules that pool.py sends along are imported: smopd is not installed here.
-"""
+"""Inside a sandbox: process 1 of a namespace forks a limited process per program and kills what is left."""
 
 import contextlib
 import ctypes

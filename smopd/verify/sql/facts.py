@@ -157,11 +157,7 @@ def _read_comparison(node: exp.Expr, schema: Schema, facts: QueryFacts) -> None:
         sides = [s for s in (node.args.get("expression"), *node.args.get("expressions", ())) if s is not None]
         operators = [_OPERATORS[type(node)]] * len(sides)
     queries = [q for q in [node.args.get("query"), node.this, *sides] if isinstance(q, exp.Expr)]
-    columns = set[Key]()
-    for inner in (q.unnest() for q in queries):
-        if isinstance(inner, exp.Query):
-            outputs = _outputs(inner, schema)
-            columns |= outputs[0] if outputs else set()
+    columns = {key for query in queries for keys in _outputs(query, schema)[:1] for key in keys}
     if node.find(exp.Count) and not columns:
         facts.most = max([facts.most, *(_number(s) for s in (node.this, *sides))])
         return

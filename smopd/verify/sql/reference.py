@@ -11,11 +11,10 @@ which the reference's result depends on the order of stored rows, and few on whi
 import itertools
 import re
 import sqlite3
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlglot
@@ -63,6 +62,10 @@ class Expected:
         blank = len(rows) == 1 and not any(v not in (None, 0) for v in rows[0])
         if (self.nothing and (blank or not rows)) or (blank and self.trivial):
             return True
+        return self.holds(rows, order)
+
+    def holds(self, rows: Sequence[Row], order: Sequence[int] | None = None) -> bool:
+        """Whether these are the rows, without what `allows` forgives in a trivial result."""
         if len(rows) not in (self.count, self.count + self.rest):
             return False
         at = 0
@@ -75,9 +78,8 @@ class Expected:
 
     def orders(self, rows: Sequence[Row]) -> Iterator[tuple[int, ...]]:
         """Yield the column orders under which every column holds only expected values."""
-        values: Counter[Row] = sum((run for _, run in self.runs), Counter())
         columns = range(self.width)
-        wanted = [Counter(row[i] for row in values.elements()) for i in columns]
+        wanted = [Counter(row[i] for _, run in self.runs for row in run.elements()) for i in columns]
         actual = [Counter(row[i] for row in rows) for i in columns]
         fits = [[j for j in columns if not actual[j] - wanted[i]] for i in columns]
 
@@ -90,6 +92,11 @@ class Expected:
                     yield from extend((*order, j))
 
         return itertools.islice(extend(()), _MOST_ORDERS)
+
+
+def plainly_expected(width: int, rows: Sequence[Row], ordered: bool) -> Expected:
+    runs = [(1, Counter([row])) for row in rows] if ordered else [(len(rows), Counter(rows))]
+    return Expected(width, len(rows), runs)
 
 
 class Reference:
@@ -144,8 +151,7 @@ class Reference:
                 expected = self._with_ties(connection, deadline, width, len(rows))
                 if expected.allows(rows):
                     return expected, rows
-        runs = [(1, Counter([row])) for row in rows] if self.ordered else [(len(rows), Counter(rows))]
-        return Expected(width, len(rows), runs), rows
+        return plainly_expected(width, rows, self.ordered), rows
 
     def _with_ties(self, db: sqlite3.Connection, deadline: float, width: int, count: int) -> Expected:
         """Return the result as runs of equal sort keys; OFFSET and LIMIT may cut the first and last run."""
@@ -180,21 +186,18 @@ class Suite:
     reference: Reference
     databases: list[tuple[sqlite3.Connection, Expected]]
     synthetic: bool
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_suites: OrderedDict[tuple[str, str, tuple[Path, ...]], Suite] = OrderedDict()
-_suites_lock = threading.Lock()
+_suites: dict[tuple[str, str, tuple[Path, ...]], Suite] = {}  # the last one used comes last
 
 
 def suite_of(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Suite:
+    """Return a cached or new suite; a process judges one reply at a time, so nothing here takes a lock."""
     key = (ddl, query, files)
-    suite = _suites.get(key) or _build(ddl, query, files, deadline)
-    with _suites_lock:
-        _suites[key] = suite
-        _suites.move_to_end(key)
-        if len(_suites) > _CACHED:
-            _suites.popitem(last=False)
+    suite = _suites.pop(key, None) or _build(ddl, query, files, deadline)
+    _suites[key] = suite
+    if len(_suites) > _CACHED:
+        del _suites[next(iter(_suites))]
     return suite
 
 

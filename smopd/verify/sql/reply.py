@@ -39,15 +39,10 @@ _QUOTE = re.compile(r"(?:^[ \t]*+>[^\n]*+\n?)+", re.MULTILINE)  # in Markdown
 def extract_sql(text: str) -> str | None:
     text = text.translate(_SPACES)
     blocks = [match[2] for match in _FENCE.finditer(text)][-8:]
-    queries, broken = list[str](), None
-    for block in blocks:
-        queries += _queries(block, fenced=True)
-        if re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE):
-            broken = block.strip()[:MOST_CHARACTERS]
-    if query := _last(queries):
+    if query := _last([query for block in blocks for query in _queries(block, fenced=True)]):
         return query
-    if broken is not None:
-        return broken
+    if broken := [block for block in blocks if re.search(r"\b(?:SELECT|WITH)\b", block, re.IGNORECASE)]:
+        return broken[-1].strip()[:MOST_CHARACTERS]
     prose = (_FENCE.sub("\n\n", text) if blocks else text)[-MOST_CHARACTERS:]
     prose = _QUOTE.sub(lambda q: re.sub(r"(?m)^[ \t]*> ?", "", q[0]) if _START.search(q[0]) else q[0], prose)
     if query := _last(_queries(re.sub(r"\\([_*])", r"\1", prose), fenced=False)):
@@ -101,7 +96,10 @@ def _decode(field: str) -> str:
 
 def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
     """Yield where a query that starts here may end, the likeliest place first."""
-    if (close := _find_closing(text, start)) > 0:
+    before = text[max(0, start - 80) : start].rstrip()
+    # The quotes, brace or tag around the query.
+    mark = next((mark for mark in ('"""', "'''", '"', "'", "`", "{", ">") if before.endswith(mark)), None)
+    if mark and (close := text.find({"{": "}", ">": "</"}.get(mark, mark), start)) > 0:
         yield close
     end, blanks = _statement_end(text, start)
     if fenced or not blanks:
@@ -110,15 +108,6 @@ def _stops(text: str, start: int, fenced: bool) -> Iterator[int]:
     if not fenced:
         cuts = [cut.start() for cut in _CUT.finditer(text, start, blanks[0] if blanks else end)]
         yield from reversed(cuts[-_MOST_CUTS:])
-
-
-def _find_closing(text: str, start: int) -> int:
-    """Return where the quotes, braces or tags around a query close, or 0 if there are none."""
-    before = text[max(0, start - 80) : start].rstrip()
-    for mark in ('"""', "'''", '"', "'", "`", "{", ">"):
-        if before.endswith(mark):
-            return max(0, text.find({"{": "}", ">": "</"}.get(mark, mark), start))
-    return 0
 
 
 def _statement_end(text: str, start: int) -> tuple[int, list[int]]:

@@ -117,14 +117,12 @@ def _same(value: Any, choice: Any, schema: Mapping[str, Any]) -> bool:
     if isinstance(value, list) and isinstance(choice, list):
         kinds = (schema.get("items") or {}).get("type")
         pairs = zip(value, choice, strict=False)
-        return len(value) == len(choice) and all(_same_element(v, c, kinds) for v, c in pairs)
-    if type(value) is int and type(choice) is float:
-        return kind in (None, "integer", *_FLOATS) and value == choice
-    return _same_element(value, choice, kind)
+        return len(value) == len(choice) and all(_same_part(v, c, kinds, (None,)) for v, c in pairs)
+    return _same_part(value, choice, kind, (None, "integer", *_FLOATS))
 
 
-def _same_element(value: Any, choice: Any, kind: str | None) -> bool:
-    """Compare within a list, where an integer passes for a float only if the type is unknown."""
+def _same_part(value: Any, choice: Any, kind: str | None, widened: Sequence[str | None]) -> bool:
+    """Compare what is no list; `widened` are the kinds for which an integer passes for a float."""
     if isinstance(value, str) and isinstance(choice, str):
         return _bare(value) == _bare(choice)
     if isinstance(value, dict) and isinstance(choice, dict):
@@ -132,7 +130,7 @@ def _same_element(value: Any, choice: Any, kind: str | None) -> bool:
     if type(value) is float and type(choice) is int:
         return kind in _FLOATS and value == choice
     if type(value) is int and type(choice) is float:
-        return kind is None and value == choice
+        return kind in widened and value == choice
     return type(value) is type(choice) and bool(value == choice)
 
 
@@ -146,13 +144,9 @@ def _same_object(value: Mapping[str, Any], choice: Mapping[str, Any]) -> bool:
 
 
 def _same_member(value: Any, choice: Any) -> bool:
-    if isinstance(value, bool) or isinstance(choice, bool):
-        return value is choice
-    if isinstance(value, str) and isinstance(choice, str):
-        return _bare(value) == _bare(choice)
     # BFCL has no rule for an object within an object, and requires it to be equal.
-    deeper = isinstance(value, dict) and isinstance(choice, dict) and _same_object(value, choice)
-    return deeper or bool(value == choice)
+    equal = isinstance(value, dict) and value == choice
+    return equal or _same_part(value, choice, "float", _FLOATS)
 
 
 def _bare(text: str) -> str:

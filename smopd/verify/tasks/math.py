@@ -24,7 +24,8 @@ from typing import Any
 
 from smopd.verify import tasks, workers
 from smopd.verify.math import reader
-from smopd.verify.math.numbers import MOST_DIGITS, THIN_SPACE, boxes
+from smopd.verify.math.choice import Reading
+from smopd.verify.math.numbers import THIN_SPACE, boxes, quotient
 from smopd.verify.task import Answer, Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -55,31 +56,22 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
     if not _is_number(reference):
         return _judge_expression(reference, text)
     if tasks.rule("math") == "strict":
-        return _judge_last_number(reference, text)
-    if (right := reader.value(reference)) is None:
+        expected, reading = _read_strictly(reference), _read_strictly(text)
+        right = expected.value if expected else None
+    else:
+        right, reading = reader.value(reference), reader.read(str(getattr(example, "full", "")), text)
+    if right is None:
         return Verdict(False, None, "error", "the reference answer holds no number")
-    if (reading := reader.read(str(getattr(example, "full", "")), text)) is None:
+    if reading is None:
         return Verdict(False, None, "no_answer", "no number in the reply, or it asks back")
     correct = reading.value == right
     took = f"took the {reading.how} answer"
-    took = took if reading.value is not None else "several numbers, a range or a sum"
+    took = took if reading.value is not None else "several numbers, a range, a sum or too long a number"
     verdict = Verdict(correct, reading.text, "ok", "" if correct else f"expected {right}; {took}")
     return _compare_box(_plain(reading.box, powers=True), right, verdict)
 
 
-def _judge_last_number(reference: str, text: str) -> Verdict | workers.Job:
-    expected = _answer_number(_plain(reference))
-    if expected is None or (right := _value(expected)) is None:
-        return Verdict(False, None, "error", "the reference answer holds no number")
-    if (number := _answer_number(_plain(text))) is None:
-        return Verdict(False, None, "no_answer", "no number in the reply")
-    correct = _value(number) == right
-    verdict = Verdict(correct, number[0], "ok", "" if correct else f"expected {expected[0]}")
-    boxed = _plain(text, powers=True) if "\\boxed" in text else ""
-    return _compare_box(_last_box(boxed, [m.start() for m in re.finditer("[0-9]", boxed)]), right, verdict)
-
-
-def _compare_box(box: str | None, right: Fraction, verdict: Verdict) -> Verdict | workers.Job:
+def _compare_box(box: str, right: Fraction, verdict: Verdict) -> Verdict | workers.Job:
     """Return the verdict or, if the box holds an expression, a job that compares it in a worker."""
     if not box or len(box) > _MOST_CHARACTERS or not _OPERATED.search(_bare(box)):
         return verdict
@@ -93,15 +85,16 @@ def _judge_expression(reference: str, text: str) -> Verdict | workers.Job:
     if not readable or len(reference) > _MOST_CHARACTERS:
         return Verdict(False, None, "error", "the reference answer holds neither a number nor an expression")
     box = _last_box(text)
-    candidate = text[-_TAIL:].strip() if box is None else box
-    if box is not None and len(box) > _MOST_CHARACTERS:
-        return Verdict(False, box[:_MOST_CHARACTERS], "ok", "the answer is too long for an expression")
+    box_text = text[box].strip() if box else ""
+    candidate = box_text or text[-_TAIL:].strip()
+    if len(box_text) > _MOST_CHARACTERS:
+        return Verdict(False, box_text[:_MOST_CHARACTERS], "ok", "the answer is too long for an expression")
     if not candidate:
         return Verdict(False, None, "no_answer", "no answer in the reply")
     if "".join(candidate.split()) == "".join(reference.split()):
         return Verdict(True, candidate, "ok", "")
-    call = {"reference": reference, "candidate": candidate, "shown": candidate, "boxed": box is not None}
-    return workers.Job(KIND, call, TIMEOUT, extracted=box)
+    call = {"reference": reference, "candidate": candidate, "shown": candidate, "boxed": bool(box_text)}
+    return workers.Job(KIND, call, TIMEOUT, extracted=box_text or None)
 
 
 # --- numbers, as the rule "strict" reads them
@@ -113,25 +106,20 @@ def _plain(text: str, powers: bool = False) -> str:
     return _FRAC.sub(r"\1/\2", text if powers else _POWER.sub("", text))
 
 
-def _answer_number(text: str) -> re.Match[str] | None:
+def _read_strictly(text: str) -> Reading | None:
     """Return the number of the last box that holds one, otherwise the last number of the text."""
-    matches = list(_NUMBER.finditer(text))
+    plain = _plain(text)
+    matches = list(_NUMBER.finditer(plain))
+    if not matches:
+        return None
     starts = [match.start() for match in matches]
-    for start, end in reversed([*boxes(text, _BOXED)]):
-        if bisect(starts, start - 1) < (after := bisect(starts, end)):
-            return matches[after - 1]
-    return matches[-1] if matches else None
-
-
-def _value(number: re.Match[str]) -> Fraction | None:
-    parts = []
-    for text in (number["top"], number["bottom"] or "1"):
-        mantissa, _, exponent = text.lower().partition("e")
-        if len(mantissa) > MOST_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > MOST_DIGITS:
-            return None
-        parts.append(Fraction(text.replace(",", "")))
-    value = parts[0] / parts[1] if parts[1] else Fraction(0)  # "3/0" is no fraction: its last number is 0
-    return -value if number["sign"] else value
+    box = _last_box(plain, starts)
+    number = matches[bisect(starts, box.stop) - 1 if box else -1]
+    value = quotient(number["top"], number["bottom"])
+    value = -value if value is not None and number["sign"] else value
+    plain = _plain(text, powers=True)
+    box = _last_box(plain, [match.start() for match in re.finditer("[0-9]", plain)])
+    return Reading(value, number[0], "last", plain[box].strip() if box else "")
 
 
 # --- telling numbers from expressions
@@ -175,11 +163,11 @@ def _right_side(text: str) -> str:
     return next((part for part in reversed(_RELATION.split(text)) if part.strip()), text)
 
 
-def _last_box(text: str, places: Sequence[int] | None = None) -> str | None:
-    """Return the content of the last box that is not empty or, if given, contains one of `places`."""
+def _last_box(text: str, places: Sequence[int] | None = None) -> slice | None:
+    """Return where the last box is that is not empty or, if given, contains one of `places`."""
     for start, end in reversed([*boxes(text, _BOXED)]):
         if start < end if places is None else bisect(places, start - 1) < bisect(places, end):
-            return text[start:end].strip() or None
+            return slice(start, end)
     return None
 
 
