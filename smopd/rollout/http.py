@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -75,6 +76,10 @@ class Cancellation(threading.Event):
                 self._running.discard(entry)
 
 
+# Of the call whose work a thread does.
+CURRENT = ContextVar("cancellation", default=Cancellation())  # noqa: B039 - nobody sets the default
+
+
 class Client:
     """Sends the key of an environment variable, which no message shows. `proxies`: https may use a proxy."""
 
@@ -88,7 +93,7 @@ class Client:
         self, url: str, body: Body = None, timeout: float = 60.0, cancellation: Cancellation | None = None
     ) -> Any:
         """POST `body` as JSON, or GET without one; the decoded answer, None if empty, within `timeout`."""
-        cancellation = cancellation or Cancellation()
+        cancellation = cancellation or CURRENT.get()
         try:
             status, headers, content = _run(lambda: self._exchange(url, body, timeout, cancellation))
         except asyncio.CancelledError:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
 from smopd.errors import EngineLost
-from smopd.rollout.http import Cancellation, Cancelled, Unreachable
+from smopd.rollout.http import CURRENT, Cancellation, Cancelled, Unreachable
 from smopd.seeds import derive
 
 log = logging.getLogger("smopd")
@@ -23,9 +23,6 @@ LONGEST_WAIT = 0.2  # seconds until a waiting thread sees that it was cancelled
 HOME = 4
 
 
-_thread = threading.local()
-
-
 def side_by_side(
     work: Callable[[T], R], items: Sequence[T], width: int, cancellation: Cancellation
 ) -> list[R]:
@@ -35,7 +32,7 @@ def side_by_side(
 
     def run(item: T) -> R:
         workers.add(threading.current_thread())
-        _thread.cancellation = cancellation
+        CURRENT.set(cancellation)
         if cancellation.is_set():
             raise Cancelled
         try:
@@ -92,11 +89,6 @@ class Pool(Generic[S]):
         self._calls: list[Cancellation] = []  # of those under way
         self._homes: dict[str, Server] = {}
 
-    @property
-    def cancellation(self) -> Cancellation:
-        """That of the call whose work this thread does."""
-        return getattr(_thread, "cancellation", None) or Cancellation()
-
     def cancel(self) -> None:
         """End every call that is under way, in other threads."""
         for cancellation in tuple(self._calls):
@@ -124,12 +116,12 @@ class Pool(Generic[S]):
 
         side_by_side(run, self.usable, len(self.servers), Cancellation())
 
-    def run(self, work: Callable[[T, Cancellation], R], items: Sequence[T]) -> list[R]:
+    def run(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """`work` on every item, as many at once as requests may be in flight. The first error ends it."""
         cancellation = Cancellation()
         self._calls.append(cancellation)
         try:
-            return side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
+            return side_by_side(work, items, self.width, cancellation)
         finally:
             self._calls.remove(cancellation)
 
@@ -141,12 +133,12 @@ class Pool(Generic[S]):
         share = derive("pause", key, failures) / 2**63
         return min(self.pause * 2 ** min(failures, 30), LONGEST_PAUSE) * (1 + share / 4)
 
-    def ask(self, send: Callable[[S], T], key: int, cancellation: Cancellation, name: str = "") -> T:
+    def ask(self, send: Callable[[S], T], key: int, name: str = "") -> T:
         """One request, to another server when one fails it, and after a pause when all have."""
         tried: set[Server] = set()
         rounds = 0
         while True:
-            server, epoch = self._take(tried, self._homes.get(name), cancellation)
+            server, epoch = self._take(tried, self._homes.get(name))
             try:
                 result = send(server)
             except Unreachable as error:
@@ -172,7 +164,7 @@ class Pool(Generic[S]):
                 rounds += 1
                 if rounds > self.retries:
                     raise self._make_lost_error(reason, rounds)
-                cancellation.wait(self.backoff(rounds - 1, key))
+                CURRENT.get().wait(self.backoff(rounds - 1, key))
 
     def mark_unavailable(self, server: Server, epoch: int, error: Exception) -> None:
         """Send nothing there until it has rested. A failure of an earlier `epoch` says nothing of it now."""
@@ -188,11 +180,11 @@ class Pool(Generic[S]):
             server.epoch += 1
             self._changed.notify_all()
 
-    def _take(self, tried: set[Server], home: Server | None, cancellation: Cancellation) -> tuple[S, int]:
+    def _take(self, tried: set[Server], home: Server | None) -> tuple[S, int]:
         """A place at the least busy server, one that has not failed this request if there is any, and its
         epoch. While there is none, servers that have rested are probed.
         """
-        while not cancellation.is_set():
+        while not CURRENT.get().is_set():
             with self._changed:
                 now = time.monotonic()
                 untested = [s for s in self.servers if s.unavailable_reason and s.trial != s.epoch]

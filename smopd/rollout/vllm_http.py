@@ -14,19 +14,9 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.formatting import one_line
 from smopd.models.loading import model_source
-from smopd.rollout.engine import (
-    TRAITS,
-    Dialogue,
-    Engine,
-    Prompts,
-    ReplyRequest,
-    Sampled,
-    Sampling,
-    SaveAdapter,
-)
-
-from smopd.rollout.engine import Sessions, Usage, generate_by_conversing, send  # isort: skip
-from smopd.rollout.http import Body, Cancellation, Client, Rejected, Unreachable, base_url
+from smopd.rollout import engine as engines
+from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampled, Sampling, SaveAdapter, Usage, send
+from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.settings import Settings
@@ -53,7 +43,7 @@ class _Served(Server):
 class VLLMServers(Engine):
     """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none."""
 
-    traits = TRAITS["vllm-http"]
+    traits = engines.TRAITS["vllm-http"]
 
     def __init__(
         self, config: Settings, end_ids: Sequence[int], vocabulary: int, folder: Path,
@@ -79,10 +69,7 @@ class VLLMServers(Engine):
                 message = "%s serves %s; it has to be the model.path of this run, %s"
                 log.warning(message, server.url, one_line(server.root), self._model)
 
-    def generate(
-        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
-    ) -> list[Sampled]:
-        return generate_by_conversing(self, prompts, seeds, sampling, sessions)
+    generate = engines.generate_by_conversing
 
     def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
         """A worker a conversation, from the adapter of the last `refresh`, or from the base before the first.
@@ -90,14 +77,12 @@ class VLLMServers(Engine):
         """
         adapter, speaking = self._adapter, threading.Lock()  # renderers are not made for two threads
 
-        def play(dialogue: Dialogue, cancellation: Cancellation) -> None:
+        def play(dialogue: Dialogue) -> None:
             with speaking:
                 request = send(dialogue, None)
             while request:
-                reply, cached = self._pool.ask(
-                    partial(self._complete, adapter, request, sampling),
-                    request.seed, cancellation, request.session.name,
-                )  # fmt: skip
+                complete = partial(self._complete, adapter, request, sampling)
+                reply, cached = self._pool.ask(complete, request.seed, request.session.name)
                 with speaking:
                     if cached is not None:
                         self.usage.add(len(request.prompt), cached)
@@ -284,9 +269,7 @@ class VLLMServers(Engine):
         return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} {options}"
 
     def _call(self, server: Server, path: str, body: Body = None, timeout: float | None = None) -> Any:
-        """One request, which ends with the call of the pool that it is part of."""
-        seconds = timeout or self._settings.timeout
-        return self._client.request(server.url + path, body, seconds, self._pool.cancellation)
+        return self._client.request(server.url + path, body, timeout or self._settings.timeout)
 
 
 def _read_cached_tokens(answer: Any, most: int) -> int | None:
