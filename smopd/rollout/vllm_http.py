@@ -4,8 +4,8 @@ under a name that no other weights ever had, and an answer has to name it back.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
@@ -88,15 +88,9 @@ class VLLMServers(Engine):
                         self.usage.add(len(request.prompt), cached)
                     request = send(dialogue, reply)
 
-        with self._pin(adapter):
-            self._pool.run(play, dialogues)
-
-    @contextmanager
-    def _pin(self, adapter: Path | None) -> Iterator[None]:
-        """Inside, the servers keep the adapter."""
         self._pinned.append(adapter)
         try:
-            yield
+            self._pool.run(play, dialogues)
         finally:
             self._pinned.remove(adapter)
             if adapter not in (self._adapter, *self._pinned):
@@ -186,8 +180,10 @@ class VLLMServers(Engine):
                     raise self._make_load_error(server, error.message) from None
             except Unreachable as error:
                 # A 500 from a server that is well: vLLM's way of saying that the adapter does not fit.
-                if error.status == 500 and self._is_healthy(server):
-                    raise self._make_load_error(server, str(error)) from None
+                with suppress(Rejected, Unreachable):
+                    if error.status == 500:
+                        self._call(server, "/health", timeout=PROBE_SECONDS)
+                        raise self._make_load_error(server, str(error)) from None
                 # Before the lock is free: not every waiting thread has to find out.
                 self._pool.mark_unavailable(server, epoch, error)
                 raise
@@ -221,18 +217,15 @@ class VLLMServers(Engine):
             raise UserError(f"{server.url}/v1/models: lists no model; is this a vLLM server?") from None
         server.held |= {name for name in known if self._store.abandoned(name)}
         server.loaded &= known  # it may have been restarted
-        if self._rank and not self._updates(server):
-            needs = f"takes no adapters while it runs; start it with\n  {self._command()}"
-            raise UserError(f"{server.url}: {needs}")
+        try:
+            if self._rank:
+                self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
+        except Rejected as error:
+            if error.status == 404:
+                needs = f"takes no adapters while it runs; start it with\n  {self._command()}"
+                raise UserError(f"{server.url}: {needs}") from None
         if self._encode:
             self._check_tokenizer(server, self._encode)
-
-    def _updates(self, server: _Served) -> bool:
-        try:
-            self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
-        except Rejected as error:
-            return error.status != 404
-        return True
 
     def _check_tokenizer(self, server: _Served, encode: Encode) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
@@ -243,13 +236,6 @@ class VLLMServers(Engine):
         if cut != list(encode(PROBE_TEXT)):
             served = f"its model {one_line(server.base)} has another tokenizer"
             raise UserError(f"{server.url}: {served} than model.path = {self._model}")
-
-    def _is_healthy(self, server: _Served) -> bool:
-        try:
-            self._call(server, "/health", timeout=PROBE_SECONDS)
-        except (Rejected, Unreachable):
-            return False
-        return True
 
     def _make_load_error(self, server: _Served, reason: str) -> UserError:
         read = f"read {self._store.root} under this very path (engine.adapters names another folder)"
