@@ -33,7 +33,7 @@ class ReplyRow:
     """One reply that is being sampled."""
 
     prompt: list[int]
-    draws: Tensor
+    draws: Tensor  # one for each token that it may have
     session: Session | None
     kept: Kept | None
     shared: int  # leading tokens that stand in `kept`
@@ -44,12 +44,13 @@ class ReplyRow:
     dialogue: Dialogue | None = None
 
     def add(self, tokens: Sequence[int], logps: Sequence[float], end_ids: Sequence[int]) -> None:
-        """The next tokens; none behind the first that ends the reply."""
+        """The next tokens; none behind the first that ends the reply, or behind its limit."""
         for token, logp in zip(tokens, logps, strict=True):
             if self.stop is None:
                 self.ids.append(token)
                 self.logps.append(logp)
-                self.stop = Stop.END if token in end_ids else None
+                cut = Stop.LENGTH if len(self.ids) == len(self.draws) else None
+                self.stop = Stop.END if token in end_ids else cut
 
 
 class HFEngine(StockEngine):
@@ -200,7 +201,7 @@ class HFEngine(StockEngine):
             for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
                 row.add([token], [logp], self.end_ids)
             going = [k for k, row in enumerate(rows) if row.stop is None]
-            if not going or position + 1 == sampling.max_tokens:
+            if not going:
                 break
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
@@ -212,21 +213,16 @@ class HFEngine(StockEngine):
         self.keep(rows, cache)
 
     def _decode_static(
-        self,
-        rows: list[ReplyRow],
-        sampling: Sampling,
-        logits_BV: Tensor,
-        draws_BM: Tensor,
-        prefilled: BatchCache,
+        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
     ) -> None:
         """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
-        device, arena, cache = draws_BM.device, self.steps.arena, prefilled  # type: tuple[Any, Any, RowCache]
+        device, arena = draws_BM.device, self.steps.arena
         chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, 0])
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.end_ids)
-        done, used, step = 1, prefilled.get_seq_length(), None  # tokens sampled, columns in use
+        done, used, step = 1, cache.get_seq_length(), None  # tokens sampled, columns in use
         shape = static_shape(len(rows), used + 1)  # of what stands in the arena
-        while done < sampling.max_tokens and (going := [k for k, row in enumerate(rows) if row.stop is None]):
+        while going := [k for k, row in enumerate(rows) if row.stop is None]:
             needed = static_shape(len(going), used + 1)
             if needed != shape:
                 self.keep(rows, cache, going)

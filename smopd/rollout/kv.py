@@ -36,6 +36,7 @@ class Kept:
 KeptRow = tuple[Kept | None, int, int]  # of a row: what was kept, its first column, how many tokens of it
 # Makes the buffer [2, B, H, C, D] of a layer: its number, an example of its numbers, B, H and D.
 MakeBuffer = Callable[[int, Tensor, int, int, int], Tensor]
+KeysValues = tuple[Tensor, Tensor]
 
 
 class BufferLayer(DynamicLayer):
@@ -61,9 +62,7 @@ class BufferLayer(DynamicLayer):
             self.keys, self.values = (t.new_zeros(rows, heads, room, t.shape[3]) for t in both)
         self.is_initialized = True
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
         """Write new columns behind those in use; all columns in use."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -83,11 +82,13 @@ class BufferLayer(DynamicLayer):
 class RowCache(Cache):
     """The keys and values of a batch, from which single rows can be taken."""
 
+    layers: Any
+
     def take(self, row: int, start: int, tokens: list[int]) -> Kept:
         """What row `row` leaves behind: the columns of its tokens, from `start` on."""
         span = slice(start, start + len(tokens))
-        layers: list[Any] = list(self.layers)
-        return Kept(tokens, [torch.stack([x.keys[row, :, span], x.values[row, :, span]]) for x in layers])
+        pairs = ((layer.keys[row, :, span], layer.values[row, :, span]) for layer in self.layers)
+        return Kept(tokens, [torch.stack(pair) for pair in pairs])
 
 
 class BatchCache(RowCache):
@@ -152,8 +153,7 @@ class Arena:
 
     def cache(self, rows: int, columns: int, column: Tensor) -> RowCache:
         """All layers in that shape. `column` [1]: where the next keys and values are written."""
-        layers: Any = [StaticLayer(self.view(k, rows, columns), column) for k in range(len(self.layers))]
-        return RowCache(layers=layers)
+        return RowCache([StaticLayer(self.view(k, rows, columns), column) for k in range(len(self.layers))])
 
 
 class StaticLayer(DynamicLayer):
@@ -167,9 +167,7 @@ class StaticLayer(DynamicLayer):
         self.keys, self.values, self.column = buffer[0], buffer[1], column
         self.is_initialized = True
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
         """Write one column, whose number is read from a tensor; all columns there are."""
         self.keys.index_copy_(2, self.column, key_states)
         self.values.index_copy_(2, self.column, value_states)
