@@ -151,11 +151,7 @@ class HFEngine(StockEngine):
 
     def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
         """Logits [B, V] after the rows' prompts, and keys and values with room for `tokens` more columns."""
-        self._compute_prefixes(rows)
-        return self._prefill(rows, tokens)
-
-    def _compute_prefixes(self, rows: list[ReplyRow]) -> None:
-        """Put what several prompts have in common through the model once; the rows continue from there."""
+        # What several prompts have in common goes through the model once; the rows continue from there.
         prompts = [row.prompt for row in rows]
         while groups := shared_prefixes(prompts, [row.shared for row in rows]):
             groups.sort(key=lambda group: group.length)
@@ -172,6 +168,7 @@ class HFEngine(StockEngine):
                     kept = cache.take(place, head.start, head.prompt)
                     for member in group.members:
                         rows[member].kept, rows[member].shared = kept, group.length
+        return self._prefill(rows, tokens)
 
     def _prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
         device, longest = self.model.device, max(len(row.prompt) for row in rows)

@@ -13,6 +13,7 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from smopd.rollout.buffers import GROWTH
+from smopd.rollout.prefixes import common_length
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,7 @@ class Kept:
 
     def shared_with(self, prompt: Sequence[int]) -> int:
         """How many leading tokens of `prompt` are here; at least its last one has to go through the model."""
-        limit = min(len(self.tokens), len(prompt) - 1)
-        return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
+        return common_length(self.tokens, prompt[:-1])
 
 
 KeptRow = tuple[Kept | None, int, int]  # of a row: what was kept, its first column, how many tokens of it

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -114,20 +115,14 @@ class ChatEndpoint:
             why = "the address redirects (http instead of https?), and the key is not sent on"
             return f"{why}; give the final one with --url"
         if status in (404, 405):
-            if served := self._list_models(server):
-                return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
+            with suppress(Rejected, Unreachable):
+                if served := _names(self._client.request(server.url + MODELS, timeout=5.0)):
+                    return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
             name = "--served-model the name under which it serves the model"
             return f"see that --url is the base URL of a chat endpoint and {name}"
         sent = f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed"
         options = "--set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
         return f"{sent}; change what it refuses with --served-model, {options}"
-
-    def _list_models(self, server: Server) -> list[str]:
-        """The names a server lists, for a message; none if it does not answer at once."""
-        try:
-            return _names(self._client.request(server.url + MODELS, timeout=5.0)) or []
-        except (Rejected, Unreachable):
-            return []
 
 
 @dataclass(frozen=True)

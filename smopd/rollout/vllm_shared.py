@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import time
@@ -131,11 +132,14 @@ class AdapterStore:
 
     def abandoned(self, name: str) -> bool:
         """Whether the name is of an earlier process of this run that has ended."""
-        parts = name.split("-")
-        if "-".join(parts[:2]) != self._run or len(parts) < 4 or "-".join(parts[:4]) in self._alive:
+        match = re.match(rf"({self._run}-(\d+)-[^-]+)", name)
+        if match is None or match[1] in self._alive:
             return False
-        pid = int(parts[2]) if parts[2].isdecimal() else 0
-        return pid == os.getpid() or pid <= 0 or not _exists(pid)
+        try:
+            os.kill(int(match[2]), 0)
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)  # else it is another user's
+        return int(match[2]) == os.getpid()
 
     def sweep(self) -> None:
         """Delete the folders that killed processes of this run left."""
@@ -149,11 +153,3 @@ class AdapterStore:
         self._alive.discard(self._prefix)
         with contextlib.suppress(OSError):
             self.root.rmdir()
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)  # else it is another user's
-    return True
