@@ -85,15 +85,8 @@ class Driver:
     clean: Clean = "separate"  # how the view teacher is told the user turns
     heard: Callable[[int], None] = lambda replies: None  # told of every reply, for a progress line
 
-    def play(
-        self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
-        max_turns: int | None = None,
-    ) -> list[Conversation]:  # fmt: skip
-        """Every example told in one view; `samples` tell equal ones apart, `max_turns` bounds the turns."""
-        numbers = samples or [0] * len(examples)
-        return self.play_all(
-            [ConversationRequest(e, view, seed, n, max_turns) for e, n in zip(examples, numbers, strict=True)]
-        )
+    def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
+        return self.play_all([ConversationRequest(example, view, seed) for example in examples])
 
     def play_all(
         self, requests: Sequence[ConversationRequest], continuous: bool = False
@@ -128,16 +121,11 @@ class Driver:
         else:
             converse_in_rounds(self.engine, dialogues, self.sampling)
 
-    def recite(self, examples: Sequence[Example], replies: Sequence[str]) -> list[Conversation]:
+    def recite(self, example: Example, text: str) -> Conversation:
         """The whole task in one message with a given reply to it; nothing is sampled."""
-        played = []
-        for example, text in zip(examples, replies, strict=True):
-            (user,) = user_turns(example, "full")
-            prompt = DirtyContext(self.renderer, example, self.history).ask(user)
-            reply = (*self.renderer.encode(text), self.renderer.end_of_turn)
-            turn = Turn(tuple(prompt), reply, Stop.END, text)
-            played.append(Conversation(example, "full", [user], [turn]))
-        return played
+        prompt = DirtyContext(self.renderer, example).ask(example.full)
+        reply = (*self.renderer.encode(text), self.renderer.end_of_turn)
+        return Conversation(example, "full", [example.full], [Turn(tuple(prompt), reply, Stop.END, text)])
 
     def answer_clean(self, asked: Sequence[tuple[Example, int, int]], seed: Seed) -> list[Turn]:
         """A reply to each (example, turn, sample) in the context a teacher sees for that turn."""
