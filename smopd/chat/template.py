@@ -60,7 +60,6 @@ class Renderer:
         return rendered
 
     def ids(self, messages: Sequence[Message]) -> list[int]:
-        """The token ids of a context, with the prompt for the reply."""
         return self.encode(self.text(messages))
 
     def encode(self, text: str) -> list[int]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +64,6 @@ def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The teacher's LoRA matrices, under the same names."""
     return _parameters(model, TEACHER)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from smopd.chat import Renderer
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.models import load_model, load_renderer
-from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, largest_rank, load_adapter
+from smopd.models.adapter_files import check_fit, copy_adapter, largest_rank, load_adapter
 from smopd.models.loading import check_model, skeleton
 from smopd.plugins import calling, load_python, unexpected
 from smopd.rollout.choice import resolve_engine
@@ -126,13 +126,8 @@ def evaluation_driver(
                 engine = make_engine(settings, renderer, batch, folder, rank=rank)
         stack.callback(engine.close)
         if adapter:
-            engine.refresh(1, lambda to: _copy_adapter(adapter, to))
+            engine.refresh(1, partial(copy_adapter, adapter))
         yield Driver(engine, renderer, sampling, limit, settings.chat.history)
-
-
-def _copy_adapter(source: Path, to: Path) -> None:
-    for name in (CONFIG, WEIGHTS):
-        copyfile(source / name, to / name)
 
 
 @contextmanager

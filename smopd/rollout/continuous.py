@@ -153,7 +153,6 @@ class ContinuousBatch:
         return cache
 
     def _step(self) -> None:
-        """One token for every row."""
         assert self.cache is not None
         cache, device = self._make_room(self.cache, 0, 0), self.engine.model.device
         tokens_B1 = torch.tensor([[row.ids[-1]] for row in self.rows], device=device)

@@ -25,7 +25,6 @@ class Kept:
 
     @property
     def size(self) -> int:
-        """Bytes of the keys and values of all layers."""
         return sum(layer.nbytes for layer in self.layers)
 
     def shared_with(self, prompt: Sequence[int]) -> int:

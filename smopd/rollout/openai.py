@@ -77,7 +77,6 @@ class ChatEndpoint:
         return self.reply(messages, Sampling(temperature, max_tokens), seed).text
 
     def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
-        """`work` on every item, as many at once as the servers take. The first error cancels the others."""
         self._pool.run(work, items)
 
     def _ask(self, path: str, body: Body, read: Callable[[Any], T | None]) -> T | None:
