@@ -15,7 +15,7 @@ from smopd.errors import UserError
 from smopd.formatting import one_line
 from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
-from smopd.rollout.http import CURRENT, Body, Client, Rejected, Unreachable, base_url
+from smopd.rollout.http import CURRENT, Body, Client, Rejected, Unreachable
 from smopd.rollout.pool import Pool, Server
 from smopd.seeds import derive
 from smopd.settings import EngineSettings
@@ -39,8 +39,7 @@ class ChatEndpoint:
             raise UserError(f"engine.servers: no endpoint is named; {advice}")
         self.settings = settings
         self._limit, self.unreadable = "max_tokens", 0
-        servers = [Server(url) for url in dict.fromkeys(map(base_url, settings.servers))]
-        self._pool = Pool(servers, settings.concurrency, settings.retries, pause)
+        self._pool = Pool(Server, settings, pause)
         self.width = self._pool.width  # requests that may be in flight together
         self._client = Client(settings.api_key_env, proxies=True)
         self._name, self._lock = settings.model, threading.Lock()

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
 from smopd.errors import EngineLost
-from smopd.rollout.http import CURRENT, Cancellation, Cancelled, Unreachable
+from smopd.rollout.http import CURRENT, Cancellation, Cancelled, Unreachable, base_url
 from smopd.seeds import derive
+from smopd.settings import EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
@@ -78,13 +79,13 @@ class Pool(Generic[S]):
     """
 
     def __init__(
-        self, servers: Sequence[S], concurrency: int, retries: int, pause: float,
-        probe: Callable[[S], None] | None = None,
-    ) -> None:  # fmt: skip
-        self.servers, self._probe = list(servers), probe
+        self, kind: type[S], settings: EngineSettings, pause: float, probe: Callable[[S], None] | None = None
+    ) -> None:
+        self.servers = [kind(url) for url in dict.fromkeys(map(base_url, settings.servers))]
+        self._probe, self.pause, self.retries = probe, pause, settings.retries
         self._report = log.warning if probe else log.debug  # without probes a server may often just be busy
-        self.concurrency, self.retries, self.pause = concurrency, retries, pause
-        self.width = concurrency * len(self.servers)  # requests that may be in flight together
+        self.concurrency = settings.concurrency  # requests that may be in flight at a server
+        self.width = self.concurrency * len(self.servers)  # and together
         self._changed = threading.Condition()
         self._calls: list[Cancellation] = []  # of those under way
         self._homes: dict[str, Server] = {}

@@ -16,7 +16,7 @@ from smopd.formatting import one_line
 from smopd.models.loading import model_source
 from smopd.rollout import engine as engines
 from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampled, Sampling, SaveAdapter, Usage, send
-from smopd.rollout.http import Body, Client, Rejected, Unreachable, base_url
+from smopd.rollout.http import Body, Client, Rejected, Unreachable
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.settings import Settings
@@ -59,11 +59,10 @@ class VLLMServers(Engine):
         self._adapter: Path | None = None
         self._pinned: list[Path | None] = []  # what calls under way sample from
         self._store = AdapterStore(Path(settings.adapters or folder / "served"), folder)
-        servers = [_Served(url) for url in dict.fromkeys(map(base_url, settings.servers))]
-        self._pool = Pool(servers, settings.concurrency, settings.retries, pause, self._inspect)
+        self._pool = Pool(_Served, settings, pause, self._inspect)
         self._pool.start(self._inspect)
         self._store.sweep()
-        for server in servers:
+        for server in self._pool.servers:
             # By the last part of the path only: on another machine the same model may stand elsewhere.
             if server.root and PurePath(server.root).name != PurePath(self._model).name:
                 message = "%s serves %s; it has to be the model.path of this run, %s"
