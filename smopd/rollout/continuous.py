@@ -161,9 +161,18 @@ class ContinuousBatch:
         logits_BV = self.engine._logits(tokens_B1, seen_BC[:, None, None], cache.used - starts_B1, cache)
         cache.used += 1
         self._add_tokens(self.rows, logits_BV)
+        going = [k for k, row in enumerate(self.rows) if row.stop is None]
+        if len(going) == len(self.rows):
+            return
+        self.engine.keep(self.rows, cache, going)
         finished = [row for row in self.rows if row.stop is not None]
-        if finished:
-            self._remove_ended(cache)
+        for slot in reversed(range(len(self.rows))):
+            if self.rows[slot].stop is not None:  # the gap is closed with the last row
+                last = self.rows.pop()
+                if slot < len(self.rows):
+                    cache.move(len(self.rows), slot)
+                    self.rows[slot] = last
+        self._settle(cache)
         for row in finished:
             self._finish(row)
 
@@ -172,17 +181,6 @@ class ContinuousBatch:
         chosen_B, logp_B = pick(logits_BV, self.sampling, draws_B)
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.engine.end_ids)
-
-    def _remove_ended(self, cache: Slots) -> None:
-        """Take the rows out that have ended, and close the gaps with the last ones."""
-        self.engine.keep(self.rows, cache, [k for k, row in enumerate(self.rows) if row.stop is None])
-        for slot in reversed(range(len(self.rows))):
-            if self.rows[slot].stop is not None:
-                last = self.rows.pop()
-                if slot < len(self.rows):
-                    cache.move(len(self.rows), slot)
-                    self.rows[slot] = last
-        self._settle(cache)
 
     def _settle(self, cache: Slots) -> None:
         """Columns in front of every row need not be looked at."""

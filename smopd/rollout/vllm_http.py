@@ -52,7 +52,8 @@ class VLLMServers(Engine):
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
-        self._settings, self._model, self._encode = settings, model_source(config), encode
+        self._settings, self._model = settings, model_source(config)
+        self._cut = list(encode(PROBE_TEXT)) if encode else None  # its token ids
         self._rank = max_rank(rank) if rank else 0
         self._client, self._replies = Client(settings.api_key_env), ReplyReader(end_ids, vocabulary)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
@@ -223,18 +224,11 @@ class VLLMServers(Engine):
             if error.status == 404:
                 needs = f"takes no adapters while it runs; start it with\n  {self._command()}"
                 raise UserError(f"{server.url}: {needs}") from None
-        if self._encode:
-            self._check_tokenizer(server, self._encode)
-
-    def _check_tokenizer(self, server: _Served, encode: Encode) -> None:
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
-        try:
-            cut = self._call(server, "/tokenize", body, PROBE_SECONDS)["tokens"]
-        except (Rejected, KeyError, TypeError):
-            return  # switched off there, which proves nothing
-        if cut != list(encode(PROBE_TEXT)):
-            served = f"its model {one_line(server.base)} has another tokenizer"
-            raise UserError(f"{server.url}: {served} than model.path = {self._model}")
+        with suppress(Rejected, KeyError, TypeError):  # switched off there, which proves nothing
+            if self._cut and self._cut != self._call(server, "/tokenize", body, PROBE_SECONDS)["tokens"]:
+                served = f"its model {one_line(server.base)} has another tokenizer"
+                raise UserError(f"{server.url}: {served} than model.path = {self._model}")
 
     def _make_load_error(self, server: _Served, reason: str) -> UserError:
         read = f"read {self._store.root} under this very path (engine.adapters names another folder)"
