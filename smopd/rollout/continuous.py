@@ -1,13 +1,9 @@
 """Continuous sampling with a transformers model: a conversation's next turn joins the batch as soon as its
-last reply is there, and a reply that has ended leaves it, so that no turn waits for the longest reply of
-others and every reply has its own token limit.
+last reply is there, and a reply that has ended leaves it: none waits for the longest reply of others.
 
-All rows of the batch end in the same column, the one that is written next; a row begins where its prompt
-needs it to. Rows stand without gaps in the first slots of a buffer: one that leaves is replaced by the last
-one, so coming and going costs the keys and values of one row. What it computes for a row is what `HFEngine`
-computes in lockstep, up to rounding.
-
-Shapes: B rows, C columns in use.
+All B rows end in the same one of C columns, which is written next; a row begins where its prompt needs it to.
+Rows stand without gaps in the first slots of a buffer: one that leaves is replaced by the last one, so coming
+and going costs the keys and values of one row. Replies are those of lockstep, up to rounding.
 """
 
 from collections import deque

@@ -99,12 +99,6 @@ class Pool(Generic[S]):
     def usable(self) -> list[S]:
         return [server for server in self.servers if not server.unavailable_reason]
 
-    def start(self, probe: Callable[[S], None]) -> None:
-        """Look at every server once. UserError if one is set up wrongly, EngineLost if none answers."""
-        self.each(probe)
-        if not self.usable:
-            raise self._make_lost_error()
-
     def each(self, action: Callable[[S], object]) -> None:
         """Do something at every usable server, side by side; one that cannot be reached is set aside."""
 
@@ -164,7 +158,7 @@ class Pool(Generic[S]):
                 tried.clear()
                 rounds += 1
                 if rounds > self.retries:
-                    raise self._make_lost_error(reason, rounds)
+                    raise self.make_lost_error(reason, rounds)
                 CURRENT.get().wait(self.backoff(rounds - 1, key))
 
     def mark_unavailable(self, server: Server, epoch: int, error: Exception) -> None:
@@ -199,7 +193,7 @@ class Pool(Generic[S]):
                     server.trial = server.epoch if server.unavailable_reason else -1
                     return server, server.epoch
                 if all(s.unavailable_reason and s.strikes > self.retries + 1 for s in self.servers):
-                    raise self._make_lost_error()
+                    raise self.make_lost_error()
                 if not self._probe or not rested:
                     rests = [s.rests_until - now for s in untested if s not in rested]
                     self._changed.wait(min([LONGEST_WAIT, *rests]))
@@ -223,7 +217,7 @@ class Pool(Generic[S]):
             server.trial = -1
             self._changed.notify_all()
 
-    def _make_lost_error(self, why: str = "", tries: int = 0) -> EngineLost:
+    def make_lost_error(self, why: str = "", tries: int = 0) -> EngineLost:
         urls = " or ".join(s.url for s in self.servers)
         count = f" in {tries} {'tries' if tries > 1 else 'try'}" if tries else ""
         reasons = [why] if why else [s.unavailable_reason for s in self.servers if s.unavailable_reason]

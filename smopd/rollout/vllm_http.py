@@ -61,7 +61,9 @@ class VLLMServers(Engine):
         self._pinned: list[Path | None] = []  # what calls under way sample from
         self._store = AdapterStore(Path(settings.adapters or folder / "served"), folder)
         self._pool = Pool(_Served, settings, pause, self._inspect)
-        self._pool.start(self._inspect)
+        self._pool.each(self._inspect)
+        if not self._pool.usable:
+            raise self._pool.make_lost_error()
         self._store.sweep()
         for server in self._pool.servers:
             # By the last part of the path only: on another machine the same model may stand elsewhere.
