@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from smopd.errors import UserError
 from smopd.plugins import load_python
@@ -55,8 +55,8 @@ class ReplyRequest:
     session: Session
 
 
-# A conversation as engines see it: asks for a reply, is sent it, asks for the next one, and ends.
-Dialogue = Generator[ReplyRequest, Sampled | None, None]
+# A conversation as engines see it: asks for a reply, is sent it (a `Sampled`), asks for the next, and ends.
+Dialogue = Generator[ReplyRequest, Any, None]
 Prompts = Sequence[Sequence[int]]
 Sessions = Sequence[Session] | None
 
@@ -167,9 +167,7 @@ def generate_by_conversing(
     replies: dict[int, Sampled] = {}
 
     def dialogue(i: int, session: Session) -> Dialogue:
-        reply = yield ReplyRequest(list(prompts[i]), seeds[i], sampling.max_tokens, session)
-        assert reply is not None
-        replies[i] = reply
+        replies[i] = yield ReplyRequest(list(prompts[i]), seeds[i], sampling.max_tokens, session)
 
     named = sessions or [Session("", False)] * len(prompts)
     engine.converse([dialogue(i, session) for i, session in enumerate(named)], sampling)

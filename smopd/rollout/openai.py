@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from smopd.chat.messages import Clean, Message, clean_messages, system_messages
-from smopd.chat.messages import user as user_message
+from smopd.chat.messages import Clean, Message, clean_messages, system_messages, user
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.errors import UserError
@@ -22,7 +21,6 @@ from smopd.settings import EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
-Messages = Sequence[Message]
 
 CHAT, MODELS = "/v1/chat/completions", "/v1/models"
 SHOWN = 500  # characters of a server's words that go into a message
@@ -55,7 +53,7 @@ class ChatEndpoint:
                 self._name = names[0]
             return self._name
 
-    def reply(self, messages: Messages, sampling: Sampling, seed: int) -> Turn:
+    def reply(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Turn:
         """The reply to a conversation. An answer that stays unreadable is an empty reply."""
         # Every further setting is refused by some endpoint; a seed of 31 bits is one that every server takes.
         body: dict[str, Any] = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
@@ -72,7 +70,7 @@ class ChatEndpoint:
                 self.unreadable += 1
         return turn or Turn((), (), Stop.END, "")
 
-    def text(self, messages: Messages, temperature: float, max_tokens: int, seed: int) -> str:
+    def text(self, messages: Sequence[Message], temperature: float, max_tokens: int, seed: int) -> str:
         return self.reply(messages, Sampling(temperature, max_tokens), seed).text
 
     def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
@@ -137,9 +135,9 @@ class ChatDriver:
 
         def converse(conversation: Conversation) -> None:
             users = user_turns(conversation.example, view)
-            for turn, user in enumerate(users):
+            for turn, text in enumerate(users):
                 turn_seed = derive(*seed, view, conversation.example.id, turn)
-                self._turn(conversation, user, turn_seed, turn == len(users) - 1)
+                self._turn(conversation, text, turn_seed, turn == len(users) - 1)
 
         played = [self.open(e, view, seed) for e in examples]
         self._each(converse, played, played)
@@ -161,17 +159,17 @@ class ChatDriver:
             share = f"{empty} of {sum(len(c.turns) for c in played)} replies"
             log.warning("%s could not be read, after all tries, and count as empty", share)
 
-    def _turn(self, played: Conversation, user: str, seed: int, last: bool) -> None:
+    def _turn(self, played: Conversation, text: str, seed: int, last: bool) -> None:
         if played.view == "teacher":
             messages = clean_messages(played.example, len(played.turns), self.clean)
         else:
             messages = system_messages(played.example)
             for asked, turn in zip(played.asked, played.turns, strict=True):
-                messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
-            messages.append(user_message(user))
+                messages += [user(asked), {"role": "assistant", "content": turn.text}]
+            messages.append(user(text))
         sampling = self.sampling if last else replace(self.sampling, max_tokens=self.middle_tokens)
         played.turns.append(self.endpoint.reply(messages, sampling, seed))
-        played.asked.append(user)
+        played.asked.append(text)
         self.heard(1)
 
 

@@ -23,7 +23,6 @@ from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
-Encode = Callable[[str], Sequence[int]]
 PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
 # Another tokenizer will hardly cut this the same way.
 PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"
@@ -47,7 +46,7 @@ class VLLMServers(Engine):
 
     def __init__(
         self, config: Settings, end_ids: Sequence[int], vocabulary: int, folder: Path,
-        encode: Encode | None = None, rank: int = 0, pause: float = 1.0,
+        encode: Callable[[str], Sequence[int]] | None = None, rank: int = 0, pause: float = 1.0,
     ) -> None:  # fmt: skip
         settings = config.engine
         if not settings.servers:
