@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 
 from smopd.rollout.buffers import GROWTH
 from smopd.rollout.engine import Dialogue, Sampled, Sampling, send
-from smopd.rollout.kv import BatchCache, KeysValues, RowCache
+from smopd.rollout.kv import KeysValues, RowCache
 from smopd.rollout.sampler import pick
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Slots(RowCache):
             layer.keys, layer.values = layer.both
         self.first, self.used = first, used
 
-    def put(self, slot: int, source: BatchCache, row: int, start: int, length: int) -> None:
+    def put(self, slot: int, source: RowCache, row: int, start: int, length: int) -> None:
         """The keys and values of a prefilled row, into the columns that end at `used`."""
         for into, layer in zip(self.layers, source.layers, strict=True):
             span = slice(start, start + length)

@@ -18,7 +18,7 @@ from smopd.rollout.buffers import GROWTH, static_shape
 from smopd.rollout.continuous import ContinuousBatch
 from smopd.rollout.engine import Dialogue, Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.hf_generate import StockEngine
-from smopd.rollout.kv import BatchCache, Kept, RowCache
+from smopd.rollout.kv import BufferLayer, Kept, RowCache
 from smopd.rollout.prefixes import PADDING, shared_prefixes
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.static import LOOK, Capture, CudaGraphs, StaticSteps
@@ -149,7 +149,7 @@ class HFEngine(StockEngine):
         decode = self._decode_static if self.static else self._decode
         decode(rows, sampling, logits_BV, draws_BM, cache)
 
-    def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
+    def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, RowCache]:
         """Logits [B, V] after the rows' prompts, and keys and values with room for `tokens` more columns."""
         # What several prompts have in common goes through the model once; the rows continue from there.
         prompts = [row.prompt for row in rows]
@@ -170,7 +170,7 @@ class HFEngine(StockEngine):
                         rows[member].kept, rows[member].shared = kept, group.length
         return self._prefill(rows, tokens)
 
-    def _prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
+    def _prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, RowCache]:
         device, longest = self.model.device, max(len(row.prompt) for row in rows)
         # All rows compute as many tokens: those with less to do repeat some, where padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
@@ -178,19 +178,20 @@ class HFEngine(StockEngine):
             row.start = longest - len(row.prompt)
             row.shared = max(0, len(row.prompt) - block)
         room = block + min(tokens, GROWTH)
-        first = [(row.kept, row.start, row.shared) for row in rows]
+        known = [(k, r.kept, r.start, r.shared) for k, r in enumerate(rows) if r.kept and r.shared]
         make = None
         if self.static:
             self.steps.reserve(*static_shape(len(rows), longest + tokens), self.model)
             make = self.steps.arena.maker(*static_shape(len(rows), longest + 1))
-        cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first, make)
+        layers = range(self.model.config.num_hidden_layers)
+        cache = RowCache([BufferLayer(k, longest - block, room, known, make) for k in layers])
         lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
         self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         return self._forward(torch.tensor(ids, device=device), rows, cache), cache
 
     def _decode(
-        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: BatchCache
+        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
     ) -> None:
         """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
         for position in range(sampling.max_tokens):
@@ -239,7 +240,7 @@ class HFEngine(StockEngine):
             done, used = done + count, used + count
         self.keep(rows, cache)
 
-    def _forward(self, ids_BQ: Tensor, rows: list[ReplyRow], cache: BatchCache) -> Tensor:
+    def _forward(self, ids_BQ: Tensor, rows: list[ReplyRow], cache: RowCache) -> Tensor:
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
         new = columns[cache.get_seq_length() :]
         starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)
