@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
@@ -122,9 +121,8 @@ class VLLMServers(Engine):
         self, adapter: Path | None, request: ReplyRequest, sampling: Sampling, server: _Served
     ) -> tuple[Sampled, int | None]:
         """A reply and its cached prompt tokens if known; the adapter is loaded first where it is missing."""
-        prompt, limit = request.prompt, request.limit
-        fields = self._replies.fields(replace(sampling, max_tokens=limit), request.seed)
-        fields |= {"prompt": prompt, "return_token_ids": True}
+        fields = self._replies.fields(sampling, request)
+        fields |= {"prompt": request.prompt, "return_token_ids": True}
         for _ in range(2):
             load = self._load(server, adapter) if adapter else 0
             model = adapter.name if adapter else server.base
@@ -138,12 +136,11 @@ class VLLMServers(Engine):
                     if server.loads == load:
                         server.loaded.discard(adapter.name)
                 continue
-            reply = self._read(server, answer, model, prompt, limit)
-            return reply, _read_cached_tokens(answer, len(prompt))
+            return self._read(server, answer, model, request), _read_cached_tokens(answer, request)
         problem = "loads the adapter and then does not know it; is this one server process?"
         raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
 
-    def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
+    def _read(self, server: _Served, answer: Any, model: str, request: ReplyRequest) -> Sampled:
         """The reply in an answer. What is wrong with it may be right at another server, or the next time."""
         try:
             if answer["model"] != model:
@@ -154,9 +151,9 @@ class VLLMServers(Engine):
             (choice,) = answer["choices"]
             ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
             echo, count = choice.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens")
-            if echo not in (None, list(prompt)) or count not in (None, len(prompt)):
+            if echo not in (None, request.prompt) or count not in (None, len(request.prompt)):
                 raise UnusableReply("the answer is to another prompt")
-            return self._replies.read(ids, logps, choice["finish_reason"], limit)
+            return self._replies.read(ids, logps, choice["finish_reason"], request.limit)
         except (KeyError, TypeError, IndexError, AttributeError):
             missing = "no completion with token ids and log-probabilities"
             raise Unreachable(f"{server.url}: {missing}: {self._client.shown(answer, 200)}") from None
@@ -252,9 +249,9 @@ class VLLMServers(Engine):
         return self._client.request(server.url + path, body, timeout or self._settings.timeout)
 
 
-def _read_cached_tokens(answer: Any, most: int) -> int | None:
+def _read_cached_tokens(answer: Any, request: ReplyRequest) -> int | None:
     try:
         count = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
     except (KeyError, TypeError):
         return None
-    return count if type(count) is int and 0 <= count <= most else None
+    return count if type(count) is int and 0 <= count <= len(request.prompt) else None

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,8 +99,8 @@ class VLLMEngine(Engine):
         def ask(dialogue: Dialogue, reply: Sampled | None) -> None:
             if request := send(dialogue, reply):
                 name, prompt = str(next(self._names)), {"prompt_token_ids": request.prompt}
-                fields = self._replies.fields(replace(sampling, max_tokens=request.limit), request.seed)
-                params = self._vllm.SamplingParams(**fields, detokenize=False, output_kind=final)
+                options = self._replies.fields(sampling, request)
+                params = self._vllm.SamplingParams(**options, detokenize=False, output_kind=final)
                 asked[name] = dialogue, request
                 engine.add_request(name, prompt, params, lora_request=self._request)
 
@@ -112,7 +112,7 @@ class VLLMEngine(Engine):
                     for output in engine.step():
                         if output.finished:
                             dialogue, request = asked.pop(output.request_id)
-                            ask(dialogue, self._read(output, request.prompt, request.limit))
+                            ask(dialogue, self._read(output, request))
         except BaseException as error:
             # What was asked for and did not come must not come back among the next replies.
             engine.abort_request(list(engine.output_processor.request_states), internal=True)
@@ -121,14 +121,14 @@ class VLLMEngine(Engine):
                 raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
             raise
 
-    def _read(self, output: Any, prompt: Sequence[int], limit: int) -> Sampled:
-        assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
+    def _read(self, output: Any, request: ReplyRequest) -> Sampled:
+        assert output.prompt_token_ids == request.prompt, "a reply to another prompt"
         (completion,) = output.outputs
         steps = zip(completion.token_ids, completion.logprobs, strict=True)
         logps = [of_step[token].logprob for token, of_step in steps]
-        self.usage.add(len(prompt), output.num_cached_tokens or 0)
+        self.usage.add(len(request.prompt), output.num_cached_tokens or 0)
         try:
-            return self._replies.read(completion.token_ids, logps, completion.finish_reason, limit)
+            return self._replies.read(completion.token_ids, logps, completion.finish_reason, request.limit)
         except UnusableReply as error:
             raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.formatting import one_line
-from smopd.rollout.engine import Sampled, Sampling, SaveAdapter, Stop
+from smopd.rollout.engine import ReplyRequest, Sampled, Sampling, SaveAdapter, Stop
 
 log = logging.getLogger("smopd")
 
@@ -67,13 +67,13 @@ class ReplyReader:
         self.end_ids, self.vocabulary = frozenset(end_ids), vocabulary
         self._warned = False
 
-    def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
+    def fields(self, sampling: Sampling, request: ReplyRequest) -> dict[str, Any]:
         """vLLM's names for one request, every one that a server's defaults could set otherwise."""
         return {
             "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
             "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-            "max_tokens": sampling.max_tokens, "stop_token_ids": sorted(self.end_ids), "ignore_eos": True,
-            "seed": seed,
+            "max_tokens": request.limit, "stop_token_ids": sorted(self.end_ids), "ignore_eos": True,
+            "seed": request.seed,
             "logprobs": 0,  # of the sampled token and of no other
         }  # fmt: skip
 
