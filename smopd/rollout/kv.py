@@ -53,15 +53,17 @@ class BufferLayer(DynamicLayer):
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         rows, heads, new, width = key_states.shape
+        both: Any
         if self.make:
-            self.keys, self.values = self.make(self.number, key_states, rows, heads, width)
+            both = self.make(self.number, key_states, rows, heads, width)
+        elif self.rows:
+            both = key_states.new_zeros(2, rows, heads, self.used + self.room, width)
         else:
-            columns = self.used + (self.room if self.rows else new + GROWTH)
-            both = key_states, value_states
-            self.keys, self.values = (t.new_zeros(rows, heads, columns, t.shape[3]) for t in both)
+            shape = rows, heads, self.used + new + GROWTH
+            both = [t.new_zeros(*shape, t.shape[3]) for t in (key_states, value_states)]
         for row, kept, start, count in self.rows:
-            span, layer = slice(start, start + count), kept.layers[self.number]
-            self.keys[row, :, span], self.values[row, :, span] = layer[:, :, :count]
+            both[:, row, :, start : start + count] = kept.layers[self.number][:, :, :count]
+        self.keys, self.values = both
         self.rows, self.is_initialized = [], True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
