@@ -34,7 +34,6 @@ class DirtyContext:
         return list(self.ids)
 
     def answer(self, reply: Sequence[int]) -> None:
-        """Put the sampled reply into the history."""
         self.messages.append({"role": "assistant", "content": self.renderer.decode(reply)})
         if self.history == "verbatim":
             self.ids = [*self.ids, *reply]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from smopd.chat.messages import Message
-from smopd.chat.messages import user as _user
+from smopd.chat.messages import Message, user
 from smopd.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,10 +41,10 @@ class Renderer:
             raise UserError(f"{name}: neither the model nor the tokenizer names an end-of-turn token")
         self.folds_system = self.merges_users = False  # while probes are rendered: the template as it is
         a, b, c = _PROBES
-        if not self._takes([_user(a)], [a]):
+        if not self._takes([user(a)], [a]):
             raise UserError(f"{name}: the chat template cannot render a single user message")
-        self.folds_system = not self._takes([{"role": "system", "content": a}, _user(b)], [a, b])
-        self.merges_users = not self._takes([_user(a), _user(b), _user(c)], [a, b, c])
+        self.folds_system = not self._takes([{"role": "system", "content": a}, user(b)], [a, b])
+        self.merges_users = not self._takes([user(a), user(b), user(c)], [a, b, c])
         if self.folds_system:
             log.warning("the chat template takes no system message: it goes into the first user turn")
         if self.merges_users:
@@ -60,7 +59,6 @@ class Renderer:
         return rendered
 
     def ids(self, messages: Sequence[Message]) -> list[int]:
-        """The token ids of a context, with the prompt for the reply."""
         return self.encode(self.text(messages))
 
     def encode(self, text: str) -> list[int]:
@@ -80,10 +78,10 @@ class Renderer:
         known = len(self.decode(before, special=True))
         return {i: self.decode([*before, i], special=True)[known:] for i in ids}
 
-    def continuation(self, messages: Sequence[Message], user: str) -> list[int]:
+    def continuation(self, messages: Sequence[Message], text: str) -> list[int]:
         """The ids between a reply to `messages` and the next one: end of turn, user turn, prompt."""
         mark = _PROBES[0]
-        rendered = self.text([*messages, {"role": "assistant", "content": mark}, _user(user)])
+        rendered = self.text([*messages, {"role": "assistant", "content": mark}, user(text)])
         if rendered.count(mark) != 1:
             needs = "needs a template that keeps replies in the history as they are; this one does not"
             raise UserError(f"chat.history = 'verbatim' {needs}: use chat.history = 'template'")
@@ -93,7 +91,7 @@ class Renderer:
     def end_of_turn(self) -> int:
         """The end token that the template itself puts behind a reply, else the first that ends one."""
         try:
-            behind = self.continuation([_user(_PROBES[1])], _PROBES[2])[0]
+            behind = self.continuation([user(_PROBES[1])], _PROBES[2])[0]
         except (UserError, IndexError):
             return self.end_ids[0]
         return behind if behind in self.end_ids else self.end_ids[0]

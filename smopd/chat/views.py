@@ -15,7 +15,6 @@ SNOWBALL = "What I have told you so far:\n\n{shards}\n\nAnd now: {new}"
 
 
 def user_turns(example: Example, view: View) -> tuple[str, ...]:
-    """The user's messages, in order."""
     shards = example.shards
     if view == "full":
         return (example.full,)

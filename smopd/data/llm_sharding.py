@@ -58,9 +58,9 @@ class LlmSharder:
         todo = [(key, text) for key, text in new.items() if len(text) <= LONGEST]
         done = 0
 
-        def work(pair: tuple[str, str], cancellation: Any) -> None:
+        def work(pair: tuple[str, str]) -> None:
             nonlocal done
-            row = self._ask(*pair, cancellation)
+            row = self._ask(*pair)
             with self._lock:
                 done += 1
                 self._known[row["key"]] = row
@@ -79,12 +79,12 @@ class LlmSharder:
         parts = json.dumps([SYSTEM, AGAIN, MOST_NEW, self.endpoint.model(), self.tries, self.seed, text])
         return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
-    def _ask(self, key: str, text: str, cancellation: Any) -> dict[str, Any]:
+    def _ask(self, key: str, text: str) -> dict[str, Any]:
         messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
         problem = ""
         for attempt in range(self.tries):
             seed = derive("llm sharding", self.seed, key, attempt)
-            reply = self.endpoint.text(messages, WARM if attempt else 0.0, TOKENS, seed, cancellation)
+            reply = self.endpoint.text(messages, WARM if attempt else 0.0, TOKENS, seed)
             shards = parse_list(reply)
             problem = shards if isinstance(shards, str) else check_shards(text, shards, MOST_NEW) or ""
             if not problem:

@@ -19,7 +19,6 @@ from smopd.chat.messages import Message
 from smopd.data import Example
 from smopd.evaluation.evaluate import Player
 from smopd.rollout.driver import Conversation
-from smopd.rollout.http import Cancellation
 from smopd.rollout.openai import ChatEndpoint
 from smopd.seeds import derive
 from smopd.settings import EngineSettings, UserSettings
@@ -43,7 +42,6 @@ class _State:
     message: str = ""
     kind: str = ""
     extracted: str = ""
-    cancellation: Cancellation = field(default_factory=Cancellation)
     seed: tuple[int | str, ...] = ()
 
     @property
@@ -89,9 +87,8 @@ class SimulatedUser:
             log.warning(message, self.unusable - before)
         return [(s.conversation, s.verdicts) for s in states]
 
-    def _say(self, state: _State, cancellation: Cancellation) -> None:
+    def _say(self, state: _State) -> None:
         """Set the user's next message: the first shard verbatim, a later one in the model's words."""
-        state.cancellation = cancellation
         shards = state.conversation.example.shards
         hidden = [i for i in range(len(shards)) if i not in state.revealed]
 
@@ -109,8 +106,8 @@ class SimulatedUser:
                 shard, state.message = answer
         state.revealed.append(shard)
 
-    def _classify(self, state: _State, cancellation: Cancellation) -> None:
-        conversation, state.cancellation = state.conversation, cancellation
+    def _classify(self, state: _State) -> None:
+        conversation = state.conversation
         reply = conversation.turns[-1].text
         if not reply.strip():
             state.kind = "missing"
@@ -137,7 +134,7 @@ class SimulatedUser:
         messages: list[Message] = [{"role": "user", "content": prompt}]
         for attempt in range(self.settings.retries + 1):
             seed = derive(*state.seed, what, state.conversation.example.id, attempt)
-            reply = self.endpoint.text(messages, temperature, max_tokens, seed, state.cancellation)
+            reply = self.endpoint.text(messages, temperature, max_tokens, seed)
             if (value := read(_parse_object(reply))) is not None:
                 return value
         with self._counting:

@@ -40,12 +40,16 @@ def resolve_adapter(path: str | Path) -> Path:
     return chosen
 
 
+def copy_adapter(source: Path, to: Path, weights: str = WEIGHTS) -> None:
+    copyfile(source / CONFIG, to / CONFIG)
+    copyfile(source / weights, to / WEIGHTS)
+
+
 @contextmanager
 def averaged_teacher(adapter: Path) -> Iterator[Path]:
     """The teacher of a checkpoint as an adapter folder of its own, inside this block."""
     with TemporaryDirectory(prefix="smopd-") as folder:
-        copyfile(adapter / CONFIG, Path(folder) / CONFIG)
-        copyfile(adapter / TEACHER_WEIGHTS, Path(folder) / WEIGHTS)
+        copy_adapter(adapter, Path(folder), TEACHER_WEIGHTS)
         yield Path(folder)
 
 
@@ -145,7 +149,6 @@ def check_fit(skeleton: PreTrainedModel, folder: Path) -> PeftModel:
 
 
 def largest_rank(model: PeftModel) -> int:
-    """The largest rank of any adapter on any layer."""
     adapters: Any = model.peft_config.values()
     return max(rank for a in adapters for rank in (a.r, *a.rank_pattern.values()))
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +64,6 @@ def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The teacher's LoRA matrices, under the same names."""
     return _parameters(model, TEACHER)
 
 
@@ -191,19 +189,15 @@ def compute_in_base_type(model: torch.nn.Module) -> None:
         # What is more than two matrices (DoRA) mixes them with the base weights, and casts as PEFT does.
         if not isinstance(layer, LoraLayer) or layer.lora_variant or not layer.lora_A:
             continue
-        for matrices in (layer.lora_A, layer.lora_B):
-            for name, linear in matrices.items():
-                if type(linear) is torch.nn.Linear:
-                    size = linear.in_features, linear.out_features, linear.bias is not None
-                    master = MasterLinear(*size, device="meta")
-                    master.weight, master.bias = linear.weight, linear.bias
-                    matrices[name] = master.train(linear.training)
-        if all(isinstance(m, MasterLinear) for m in (*layer.lora_A.values(), *layer.lora_B.values())):
+        matrices = [*layer.lora_A.values(), *layer.lora_B.values()]
+        for linear in matrices:
+            if type(linear) is torch.nn.Linear:
+                linear.__class__ = MasterLinear
+        if all(isinstance(linear, MasterLinear) for linear in matrices):
             layer.cast_input_dtype_enabled = False
 
 
 def base_type(model: torch.nn.Module) -> torch.dtype:
     """The type that a model computes in: that of its embeddings, whatever its quantised weights are."""
-    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
-    weight: torch.Tensor = base.get_input_embeddings().weight
+    weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[operator]
     return weight.dtype

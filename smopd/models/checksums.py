@@ -1,6 +1,4 @@
-"""The checksums of a checkpoint, by which training, evaluation and export tell whether it was damaged.
-It leaves out what the files hold.
-"""
+"""The checksums of a checkpoint, by which training, evaluation and export tell whether it was damaged."""
 
 import hashlib
 import json
@@ -58,7 +56,6 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step that a checkpoint's name tells."""
     return int(checkpoint.name.removeprefix("step-"))
 
 

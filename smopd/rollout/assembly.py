@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ from smopd.chat import Renderer
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.models import load_model, load_renderer
-from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, largest_rank, load_adapter
+from smopd.models.adapter_files import check_fit, copy_adapter, largest_rank, load_adapter
 from smopd.models.loading import check_model, skeleton
 from smopd.plugins import calling, load_python, unexpected
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
-from smopd.rollout.engine import TRAITS, Engine, Prompts, Sampled, Sampling, Sessions, traits_of
+from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.settings import Settings
 from smopd.tracking import Track, quiet
@@ -97,19 +97,18 @@ def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
 ) -> Iterator[Player]:
     """Plays an evaluation's conversations inside this block, with an adapter if given."""
-    if traits_of(settings.engine.kind).token_ids:
-        check_model(settings)
-    settings = resolve_engine(settings)
-    kind, sampling, limit = settings.engine.kind, evaluation_sampling(settings), settings.eval.middle_tokens
-    if not traits_of(kind).token_ids:
+    sampling, limit = evaluation_sampling(settings), settings.eval.middle_tokens
+    if not traits_of(settings.engine.kind).token_ids:
         if adapter:
             advice = "load the adapter there (--served-model names it)"
             raise UserError(f"{adapter}: an endpoint plays the model it serves; {advice}")
         yield ChatDriver(ChatEndpoint(settings.engine), sampling, limit)
         return
+    check_model(settings)
+    settings = resolve_engine(settings)
+    kind, batch = settings.engine.kind, settings.eval.batch
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="smopd-")))
-        batch = settings.eval.batch
         if traits_of(kind).in_place:
             with track(f"loading {settings.model.path}"):
                 chat = load_model(settings, default_device())
@@ -127,27 +126,8 @@ def evaluation_driver(
                 engine = make_engine(settings, renderer, batch, folder, rank=rank)
         stack.callback(engine.close)
         if adapter:
-            engine.refresh(1, lambda to: _copy_adapter(adapter, to))
+            engine.refresh(1, partial(copy_adapter, adapter))
         yield Driver(engine, renderer, sampling, limit, settings.chat.history)
-
-
-def _copy_adapter(source: Path, to: Path) -> None:
-    for name in (CONFIG, WEIGHTS):
-        copyfile(source / name, to / name)
-
-
-class _WithoutAdapter(Engine):
-    """Samples from the base alone: the adapter is switched off while it does."""
-
-    def __init__(self, engine: Engine, model: PeftModel) -> None:
-        self.engine, self.model = engine, model
-        self.traits, self.usage = engine.traits, engine.usage
-
-    def generate(
-        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
-    ) -> list[Sampled]:
-        with self.model.disable_adapter():
-            return self.engine.generate(prompts, seeds, sampling, sessions)
 
 
 @contextmanager
@@ -168,8 +148,12 @@ def base_and_trained(
         with track(f"loading {settings.model.path}"):
             chat = load_model(settings, default_device())
             model = load_adapter(chat.model, adapter)
-        engines = [make_engine(settings, chat.renderer, 1, Path(), model) for _ in range(2)]
-        for engine in engines:
-            stack.callback(engine.close)
         how = chat.renderer, evaluation_sampling(settings), settings.eval.middle_tokens, settings.chat.history
-        yield {"base": Driver(_WithoutAdapter(engines[0], model), *how), "trained": Driver(engines[1], *how)}
+        players: dict[str, Player] = {}
+        for name in ("base", "trained"):
+            engine = make_engine(settings, chat.renderer, 1, Path(), model)
+            stack.callback(engine.close)
+            if name == "base":  # the adapter is switched off while it samples
+                engine.generate = model.disable_adapter()(engine.generate)  # type: ignore[method-assign]
+            players[name] = Driver(engine, *how)
+        yield players

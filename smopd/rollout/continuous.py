@@ -1,13 +1,9 @@
 """Continuous sampling with a transformers model: a conversation's next turn joins the batch as soon as its
-last reply is there, and a reply that has ended leaves it, so that no turn waits for the longest reply of
-others and every reply has its own token limit.
+last reply is there, and a reply that has ended leaves it: none waits for the longest reply of others.
 
-All rows of the batch end in the same column, the one that is written next; a row begins where its prompt
-needs it to. Rows stand without gaps in the first slots of a buffer: one that leaves is replaced by the last
-one, so coming and going costs the keys and values of one row. What it computes for a row is what `HFEngine`
-computes in lockstep, up to rounding.
-
-Shapes: B rows, C columns in use.
+All B rows end in the same one of C columns, which is written next; a row begins where its prompt needs it to.
+Rows stand without gaps in the first slots of a buffer: one that leaves is replaced by the last one, so coming
+and going costs the keys and values of one row. Replies are those of lockstep, up to rounding.
 """
 
 from collections import deque
@@ -19,8 +15,8 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from smopd.rollout.buffers import GROWTH
-from smopd.rollout.engine import Dialogue, Sampled, Sampling, Stop, send
-from smopd.rollout.kv import BatchCache, Kept, RowCache
+from smopd.rollout.engine import Dialogue, Sampled, Sampling, send
+from smopd.rollout.kv import KeysValues, RowCache
 from smopd.rollout.sampler import pick
 
 if TYPE_CHECKING:
@@ -42,35 +38,27 @@ class Slots(RowCache):
         self.rows = self.first = self.used = 0
         super().__init__(layers=[_SlotLayer(self, layer) for layer in like.layers])
 
-    @property
-    def buffers(self) -> list[Any]:
-        layers: list[Any] = list(self.layers)
-        return [layer.both for layer in layers]
-
     def resize(self, slots: int, columns: int, used: int) -> None:
         """New buffers, with the columns in use moved so that they end at `used`."""
-        layers: list[Any] = list(self.layers)
         first = used - (self.used - self.first)
-        for layer in layers:
+        for layer in self.layers:
             old = layer.both
             layer.both = old.new_zeros(2, slots, old.shape[2], columns, old.shape[4])
             layer.both[:, : self.rows, :, first:used] = old[:, : self.rows, :, self.first : self.used]
+            layer.keys, layer.values = layer.both
         self.first, self.used = first, used
 
-    def put(self, slot: int, source: BatchCache, row: int, start: int, length: int) -> None:
+    def put(self, slot: int, source: RowCache, row: int, start: int, length: int) -> None:
         """The keys and values of a prefilled row, into the columns that end at `used`."""
-        layers: list[Any] = list(source.layers)
-        for both, layer in zip(self.buffers, layers, strict=True):
-            for into, filled in zip(both, (layer.keys, layer.values), strict=True):
-                into[slot, :, self.used - length : self.used] = filled[row, :, start : start + length]
-
-    def take(self, row: int, start: int, tokens: list[int]) -> Kept:
-        span = slice(start, start + len(tokens))
-        return Kept(tokens, [both[:, row, :, span].clone() for both in self.buffers])
+        for into, layer in zip(self.layers, source.layers, strict=True):
+            span = slice(start, start + length)
+            into.keys[slot, :, self.used - length : self.used] = layer.keys[row, :, span]
+            into.values[slot, :, self.used - length : self.used] = layer.values[row, :, span]
 
     def move(self, source: int, target: int) -> None:
-        for both in self.buffers:
-            both[:, target, :, self.first : self.used] = both[:, source, :, self.first : self.used]
+        used = slice(self.first, self.used)
+        for layer in self.layers:
+            layer.both[:, target, :, used] = layer.both[:, source, :, used]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.used - self.first
@@ -83,9 +71,7 @@ class _SlotLayer(DynamicLayer):
         _, heads, _, width = like.keys.shape
         self.both = like.keys.new_zeros(2, 0, heads, 0, width)
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
         slots = self.slots
         seen = self.both[:, : slots.rows, :, slots.first : slots.used + 1]
         seen[0, :, :, -1:] = key_states
@@ -153,7 +139,7 @@ class ContinuousBatch:
     def _make_room(self, like: RowCache, more: int, prompt: int) -> Slots:
         """Slots for `more` rows, `prompt` columns before the one that is written next, and that one."""
         cache = self.cache = self.cache or Slots(like)
-        _, slots, _, columns, _ = cache.buffers[0].shape
+        _, slots, _, columns, _ = cache.layers[0].both.shape
         rows = len(self.rows) + more
         if rows > slots or prompt > cache.used or cache.used == columns:
             before, used = cache.used, max(cache.used - cache.first, prompt) + MARGIN
@@ -163,7 +149,6 @@ class ContinuousBatch:
         return cache
 
     def _step(self) -> None:
-        """One token for every row."""
         assert self.cache is not None
         cache, device = self._make_room(self.cache, 0, 0), self.engine.model.device
         tokens_B1 = torch.tensor([[row.ids[-1]] for row in self.rows], device=device)
@@ -172,9 +157,18 @@ class ContinuousBatch:
         logits_BV = self.engine._logits(tokens_B1, seen_BC[:, None, None], cache.used - starts_B1, cache)
         cache.used += 1
         self._add_tokens(self.rows, logits_BV)
+        going = [k for k, row in enumerate(self.rows) if row.stop is None]
+        if len(going) == len(self.rows):
+            return
+        self.engine.keep(self.rows, cache, going)
         finished = [row for row in self.rows if row.stop is not None]
-        if finished:
-            self._remove_ended(cache)
+        for slot in reversed(range(len(self.rows))):
+            if self.rows[slot].stop is not None:  # the gap is closed with the last row
+                last = self.rows.pop()
+                if slot < len(self.rows):
+                    cache.move(len(self.rows), slot)
+                    self.rows[slot] = last
+        self._settle(cache)
         for row in finished:
             self._finish(row)
 
@@ -183,19 +177,6 @@ class ContinuousBatch:
         chosen_B, logp_B = pick(logits_BV, self.sampling, draws_B)
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.engine.end_ids)
-            if row.stop is None and len(row.ids) == len(row.draws):
-                row.stop = Stop.LENGTH
-
-    def _remove_ended(self, cache: Slots) -> None:
-        """Take the rows out that have ended, and close the gaps with the last ones."""
-        self.engine.keep(self.rows, cache, [k for k, row in enumerate(self.rows) if row.stop is None])
-        for slot in reversed(range(len(self.rows))):
-            if self.rows[slot].stop is not None:
-                last = self.rows.pop()
-                if slot < len(self.rows):
-                    cache.move(len(self.rows), slot)
-                    self.rows[slot] = last
-        self._settle(cache)
 
     def _settle(self, cache: Slots) -> None:
         """Columns in front of every row need not be looked at."""

@@ -9,17 +9,7 @@ from smopd.chat.messages import Clean, clean_messages
 from smopd.chat.template import Renderer
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
-from smopd.rollout.engine import (
-    Dialogue,
-    Engine,
-    ReplyRequest,
-    Sampled,
-    Sampling,
-    Session,
-    Stop,
-    converse_in_rounds,
-    send,
-)
+from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampling, Session, Stop, converse_in_rounds
 from smopd.rollout.lengths import room_left
 from smopd.rollout.play import numbered
 from smopd.seeds import derive
@@ -93,23 +83,16 @@ class Driver:
     middle_tokens: int
     history: History = "template"
     clean: Clean = "separate"  # how the view teacher is told the user turns
-    heard: Callable[[int], None] = lambda replies: None  # told of every few replies, for a progress line
+    heard: Callable[[int], None] = lambda replies: None  # told of every reply, for a progress line
 
-    def play(
-        self, examples: Sequence[Example], view: View, seed: Seed, samples: Sequence[int] | None = None,
-        max_turns: int | None = None,
-    ) -> list[Conversation]:  # fmt: skip
-        """Every example told in one view; `samples` tell equal ones apart, `max_turns` bounds the turns."""
-        numbers = samples or [0] * len(examples)
-        return self.play_all(
-            [ConversationRequest(e, view, seed, n, max_turns) for e, n in zip(examples, numbers, strict=True)]
-        )
+    def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
+        return self.play_all([ConversationRequest(example, view, seed) for example in examples])
 
     def play_all(
         self, requests: Sequence[ConversationRequest], continuous: bool = False
     ) -> list[Conversation]:
-        """A conversation for each of them. `continuous`: none waits for another one, where the engine samples
-        with the trained module too; by itself that keeps to rounds, whose bits are those of earlier versions.
+        """`continuous`: no conversation waits for another one even where the engine samples with the trained
+        module; by itself that keeps to rounds, whose bits are those of earlier versions.
         """
         played = [self.open(t.example, t.view, t.seed, t.sample) for t in requests]
         dialogues = [d for c, t in zip(played, requests, strict=True) for d in self._dialogues(c, t)]
@@ -134,26 +117,15 @@ class Driver:
     def _run(self, dialogues: Sequence[Dialogue], continuous: bool = False) -> None:
         converse = getattr(self.engine, "converse", None)  # engines of users may have `generate` alone
         if converse and (continuous or not self.engine.traits.in_place):
-            converse([self._count(dialogue) for dialogue in dialogues], self.sampling)
+            converse(dialogues, self.sampling)
         else:
-            converse_in_rounds(self.engine, dialogues, self.sampling, self.heard)
+            converse_in_rounds(self.engine, dialogues, self.sampling)
 
-    def _count(self, dialogue: Dialogue) -> Dialogue:
-        reply = None
-        while request := send(dialogue, reply):
-            reply = yield request
-            self.heard(1)
-
-    def recite(self, examples: Sequence[Example], replies: Sequence[str]) -> list[Conversation]:
+    def recite(self, example: Example, text: str) -> Conversation:
         """The whole task in one message with a given reply to it; nothing is sampled."""
-        played = []
-        for example, text in zip(examples, replies, strict=True):
-            (user,) = user_turns(example, "full")
-            prompt = DirtyContext(self.renderer, example, self.history).ask(user)
-            reply = (*self.renderer.encode(text), self.renderer.end_of_turn)
-            turn = Turn(tuple(prompt), reply, Stop.END, text)
-            played.append(Conversation(example, "full", [user], [turn]))
-        return played
+        prompt = DirtyContext(self.renderer, example).ask(example.full)
+        reply = (*self.renderer.encode(text), self.renderer.end_of_turn)
+        return Conversation(example, "full", [example.full], [Turn(tuple(prompt), reply, Stop.END, text)])
 
     def answer_clean(self, asked: Sequence[tuple[Example, int, int]], seed: Seed) -> list[Turn]:
         """A reply to each (example, turn, sample) in the context a teacher sees for that turn."""
@@ -198,12 +170,12 @@ class Driver:
 
     def _ask(
         self, prompt: list[int], seed: int, last: bool, name: str, session: Session
-    ) -> Generator[ReplyRequest, Sampled | None, Turn]:
+    ) -> Generator[ReplyRequest, Any, Turn]:
         """A reply as long as its limit or what the model's context still takes."""
         limit = self.sampling.max_tokens if last else self.middle_tokens
         room = room_left(self.renderer, prompt, limit, name)
         if not room:
             return Turn(tuple(prompt), (), Stop.LENGTH, "")
         reply = yield ReplyRequest(prompt, seed, room, session)
-        assert reply is not None
+        self.heard(1)
         return Turn(tuple(prompt), reply.ids, reply.stop, self.renderer.decode(reply.ids), reply.logps)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from smopd.errors import UserError
 from smopd.plugins import load_python
@@ -55,8 +55,8 @@ class ReplyRequest:
     session: Session
 
 
-# A conversation as engines see it: asks for a reply, is sent it, asks for the next one, and ends.
-Dialogue = Generator[ReplyRequest, Sampled | None, None]
+# A conversation as engines see it: asks for a reply, is sent it (a `Sampled`), asks for the next, and ends.
+Dialogue = Generator[ReplyRequest, Any, None]
 Prompts = Sequence[Sequence[int]]
 Sessions = Sequence[Session] | None
 
@@ -117,9 +117,7 @@ class Engine(Protocol):
         """Replies in the order of the prompts. Prompts of one session are turns of one conversation."""
 
     def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
-        """Play dialogues to their ends, none waiting for another one. Engines that have nothing better do it
-        in rounds.
-        """
+        """Play dialogues to their ends, none waiting for another one; without anything better, in rounds."""
         converse_in_rounds(self, dialogues, sampling)
 
     def refresh(self, version: int, save: SaveAdapter) -> None:
@@ -139,13 +137,8 @@ class Engine(Protocol):
         return
 
 
-def converse_in_rounds(
-    engine: Engine, dialogues: Sequence[Dialogue], sampling: Sampling,
-    heard: Callable[[int], None] = lambda replies: None,
-) -> None:  # fmt: skip
-    """Turn by turn, side by side: a batch of replies for each token limit, the shortest limit first. `heard`
-    is told how many replies a round gave.
-    """
+def converse_in_rounds(engine: Engine, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
+    """Turn by turn, side by side: a batch of replies for each token limit, the shortest limit first."""
     asked = [(dialogue, request) for dialogue in dialogues if (request := send(dialogue, None))]
     while asked:
         replies: dict[int, Sampled] = {}
@@ -156,9 +149,7 @@ def converse_in_rounds(
             sessions = [r.session for r in requests]
             batch = engine.generate(prompts, seeds, replace(sampling, max_tokens=limit), sessions)
             replies.update(zip(now, batch, strict=True))
-        heard(len(replies))
-        going = [(dialogue, send(dialogue, replies[i])) for i, (dialogue, _) in enumerate(asked)]
-        asked = [(dialogue, request) for dialogue, request in going if request]
+        asked = [(d, request) for i, (d, _) in enumerate(asked) if (request := send(d, replies[i]))]
 
 
 def send(dialogue: Dialogue, reply: Sampled | None) -> ReplyRequest | None:
@@ -176,9 +167,7 @@ def generate_by_conversing(
     replies: dict[int, Sampled] = {}
 
     def dialogue(i: int, session: Session) -> Dialogue:
-        reply = yield ReplyRequest(list(prompts[i]), seeds[i], sampling.max_tokens, session)
-        assert reply is not None
-        replies[i] = reply
+        replies[i] = yield ReplyRequest(list(prompts[i]), seeds[i], sampling.max_tokens, session)
 
     named = sessions or [Session("", False)] * len(prompts)
     engine.converse([dialogue(i, session) for i, session in enumerate(named)], sampling)

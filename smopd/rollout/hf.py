@@ -18,7 +18,7 @@ from smopd.rollout.buffers import GROWTH, static_shape
 from smopd.rollout.continuous import ContinuousBatch
 from smopd.rollout.engine import Dialogue, Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.hf_generate import StockEngine
-from smopd.rollout.kv import BatchCache, Kept, RowCache
+from smopd.rollout.kv import BufferLayer, Kept, RowCache
 from smopd.rollout.prefixes import PADDING, shared_prefixes
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.static import LOOK, Capture, CudaGraphs, StaticSteps
@@ -33,7 +33,7 @@ class ReplyRow:
     """One reply that is being sampled."""
 
     prompt: list[int]
-    draws: Tensor
+    draws: Tensor  # one for each token that it may have
     session: Session | None
     kept: Kept | None
     shared: int  # leading tokens that stand in `kept`
@@ -44,12 +44,13 @@ class ReplyRow:
     dialogue: Dialogue | None = None
 
     def add(self, tokens: Sequence[int], logps: Sequence[float], end_ids: Sequence[int]) -> None:
-        """The next tokens; none behind the first that ends the reply."""
+        """The next tokens; none behind the first that ends the reply, or behind its limit."""
         for token, logp in zip(tokens, logps, strict=True):
             if self.stop is None:
                 self.ids.append(token)
                 self.logps.append(logp)
-                self.stop = Stop.END if token in end_ids else None
+                cut = Stop.LENGTH if len(self.ids) == len(self.draws) else None
+                self.stop = Stop.END if token in end_ids else cut
 
 
 class HFEngine(StockEngine):
@@ -148,13 +149,9 @@ class HFEngine(StockEngine):
         decode = self._decode_static if self.static else self._decode
         decode(rows, sampling, logits_BV, draws_BM, cache)
 
-    def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
+    def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, RowCache]:
         """Logits [B, V] after the rows' prompts, and keys and values with room for `tokens` more columns."""
-        self._compute_prefixes(rows)
-        return self._prefill(rows, tokens)
-
-    def _compute_prefixes(self, rows: list[ReplyRow]) -> None:
-        """Put what several prompts have in common through the model once; the rows continue from there."""
+        # What several prompts have in common goes through the model once; the rows continue from there.
         prompts = [row.prompt for row in rows]
         while groups := shared_prefixes(prompts, [row.shared for row in rows]):
             groups.sort(key=lambda group: group.length)
@@ -171,8 +168,9 @@ class HFEngine(StockEngine):
                     kept = cache.take(place, head.start, head.prompt)
                     for member in group.members:
                         rows[member].kept, rows[member].shared = kept, group.length
+        return self._prefill(rows, tokens)
 
-    def _prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, BatchCache]:
+    def _prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, RowCache]:
         device, longest = self.model.device, max(len(row.prompt) for row in rows)
         # All rows compute as many tokens: those with less to do repeat some, where padding would be.
         block = max(len(row.prompt) - row.shared for row in rows)
@@ -180,19 +178,20 @@ class HFEngine(StockEngine):
             row.start = longest - len(row.prompt)
             row.shared = max(0, len(row.prompt) - block)
         room = block + min(tokens, GROWTH)
-        first = [(row.kept, row.start, row.shared) for row in rows]
+        known = [(k, r.kept, r.start, r.shared) for k, r in enumerate(rows) if r.kept and r.shared]
         make = None
         if self.static:
             self.steps.reserve(*static_shape(len(rows), longest + tokens), self.model)
             make = self.steps.arena.maker(*static_shape(len(rows), longest + 1))
-        cache = BatchCache(self.model.config.num_hidden_layers, longest - block, room, first, make)
+        layers = range(self.model.config.num_hidden_layers)
+        cache = RowCache([BufferLayer(k, longest - block, room, known, make) for k in layers])
         lengths, shared = sum(len(row.prompt) for row in rows), sum(row.shared for row in rows)
         self.usage.add(lengths, shared, block * len(rows) - (lengths - shared))
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         return self._forward(torch.tensor(ids, device=device), rows, cache), cache
 
     def _decode(
-        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: BatchCache
+        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
     ) -> None:
         """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
         for position in range(sampling.max_tokens):
@@ -200,7 +199,7 @@ class HFEngine(StockEngine):
             for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
                 row.add([token], [logp], self.end_ids)
             going = [k for k, row in enumerate(rows) if row.stop is None]
-            if not going or position + 1 == sampling.max_tokens:
+            if not going:
                 break
             # Taking rows out copies the others once: done when it spares a quarter of the work.
             if len(going) <= 0.75 * len(rows):
@@ -212,21 +211,16 @@ class HFEngine(StockEngine):
         self.keep(rows, cache)
 
     def _decode_static(
-        self,
-        rows: list[ReplyRow],
-        sampling: Sampling,
-        logits_BV: Tensor,
-        draws_BM: Tensor,
-        prefilled: BatchCache,
+        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
     ) -> None:
         """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
-        device, arena, cache = draws_BM.device, self.steps.arena, prefilled  # type: tuple[Any, Any, RowCache]
+        device, arena = draws_BM.device, self.steps.arena
         chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, 0])
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.end_ids)
-        done, used, step = 1, prefilled.get_seq_length(), None  # tokens sampled, columns in use
+        done, used, step = 1, cache.get_seq_length(), None  # tokens sampled, columns in use
         shape = static_shape(len(rows), used + 1)  # of what stands in the arena
-        while done < sampling.max_tokens and (going := [k for k, row in enumerate(rows) if row.stop is None]):
+        while going := [k for k, row in enumerate(rows) if row.stop is None]:
             needed = static_shape(len(going), used + 1)
             if needed != shape:
                 self.keep(rows, cache, going)
@@ -246,7 +240,7 @@ class HFEngine(StockEngine):
             done, used = done + count, used + count
         self.keep(rows, cache)
 
-    def _forward(self, ids_BQ: Tensor, rows: list[ReplyRow], cache: BatchCache) -> Tensor:
+    def _forward(self, ids_BQ: Tensor, rows: list[ReplyRow], cache: RowCache) -> Tensor:
         columns = torch.arange(cache.get_seq_length() + ids_BQ.shape[1], device=ids_BQ.device)
         new = columns[cache.get_seq_length() :]
         starts_B1 = torch.tensor([[row.start] for row in rows], device=ids_BQ.device)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -75,6 +76,10 @@ class Cancellation(threading.Event):
                 self._running.discard(entry)
 
 
+# Of the call whose work a thread does.
+CURRENT = ContextVar("cancellation", default=Cancellation())  # noqa: B039 - nobody sets the default
+
+
 class Client:
     """Sends the key of an environment variable, which no message shows. `proxies`: https may use a proxy."""
 
@@ -84,13 +89,10 @@ class Client:
             where = f"the environment variable {key_variable} (engine.api_key_env)"
             raise UserError(f"{where}: not a key: it holds more than plain characters")
 
-    def request(
-        self, url: str, body: Body = None, timeout: float = 60.0, cancellation: Cancellation | None = None
-    ) -> Any:
+    def request(self, url: str, body: Body = None, timeout: float = 60.0) -> Any:
         """POST `body` as JSON, or GET without one; the decoded answer, None if empty, within `timeout`."""
-        cancellation = cancellation or Cancellation()
         try:
-            status, headers, content = _run(lambda: self._exchange(url, body, timeout, cancellation))
+            status, headers, content = _run(lambda: self._exchange(url, body, timeout))
         except asyncio.CancelledError:
             raise Cancelled from None
         except TimeoutError:
@@ -112,9 +114,7 @@ class Client:
         text = str(answer)
         return one_line(text.replace(self.key, "***") if self.key else text, limit)
 
-    async def _exchange(
-        self, url: str, body: Body, timeout: float, cancellation: Cancellation
-    ) -> tuple[int, httpx.Headers, bytes]:
+    async def _exchange(self, url: str, body: Body, timeout: float) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body. httpx's own time-outs start again with every byte: they bound nothing."""
         # A compressed answer could outgrow the limit while it is unpacked, so none is asked for.
         sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -125,7 +125,7 @@ class Client:
         client = httpx.AsyncClient(verify=_tls(), timeout=None, trust_env=proxies)
         status, headers, content = 0, httpx.Headers(), bytearray()
         try:
-            with cancellation.applies():
+            with CURRENT.get().applies():
                 stream = client.stream(method, url, content=data, headers=sent)
                 async with asyncio.timeout(timeout), client, stream as answer:
                     status, headers = answer.status_code, answer.headers

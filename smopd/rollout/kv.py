@@ -1,5 +1,5 @@
 """Keys and values of a batch while it is sampled (right-aligned, one buffer a layer), and of single
-conversations between turns. A `BatchCache` grows; an arena's cache has the same shapes at every token, as a
+conversations between turns. A `BufferLayer` grows; an arena's cache has the same shapes at every token, as a
 CUDA graph needs them. Shapes: B rows, H key/value heads, C columns, D head width.
 """
 
@@ -13,6 +13,7 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from smopd.rollout.buffers import GROWTH
+from smopd.rollout.prefixes import common_length
 
 
 @dataclass(frozen=True)
@@ -24,89 +25,74 @@ class Kept:
 
     @property
     def size(self) -> int:
-        """Bytes of the keys and values of all layers."""
         return sum(layer.nbytes for layer in self.layers)
 
     def shared_with(self, prompt: Sequence[int]) -> int:
         """How many leading tokens of `prompt` are here; at least its last one has to go through the model."""
-        limit = min(len(self.tokens), len(prompt) - 1)
-        return next((k for k in range(limit) if self.tokens[k] != prompt[k]), limit)
+        return common_length(self.tokens, prompt[:-1])
 
 
-KeptRow = tuple[Kept | None, int, int]  # of a row: what was kept, its first column, how many tokens of it
+KeptRows = list[tuple[int, Kept, int, int]]  # row, what was kept for it, first column, how many tokens of it
 # Makes the buffer [2, B, H, C, D] of a layer: its number, an example of its numbers, B, H and D.
 MakeBuffer = Callable[[int, Tensor, int, int, int], Tensor]
+KeysValues = tuple[Tensor, Tensor]
 
 
 class BufferLayer(DynamicLayer):
-    """One layer's keys and values in a buffer with room behind them."""
+    """One layer's keys and values: `used` columns and `room` behind them, in a batch's own buffer or one of
+    `make`. What was kept for `rows` stands in it from the beginning.
+    """
 
     keys: Any
     values: Any
 
-    def __init__(self, number: int, length: int, first: Tensor | None, make: MakeBuffer | None) -> None:
+    def __init__(self, number: int, used: int, room: int, rows: KeptRows, make: MakeBuffer | None) -> None:
         super().__init__()
-        self.number, self.make = number, make
-        self.length = length  # columns in use
-        if first is not None:
-            self.keys, self.values = first[0], first[1]
-            self.is_initialized = True
+        self.number, self.room, self.rows, self.make = number, room, rows, make
+        self.used = used  # columns
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         rows, heads, new, width = key_states.shape
+        both: Any
         if self.make:
-            self.keys, self.values = self.make(self.number, key_states, rows, heads, width)
+            both = self.make(self.number, key_states, rows, heads, width)
+        elif self.rows:
+            both = key_states.new_zeros(2, rows, heads, self.used + self.room, width)
         else:
-            room, both = self.length + new + GROWTH, (key_states, value_states)
-            self.keys, self.values = (t.new_zeros(rows, heads, room, t.shape[3]) for t in both)
-        self.is_initialized = True
+            shape = rows, heads, self.used + new + GROWTH
+            both = [t.new_zeros(*shape, t.shape[3]) for t in (key_states, value_states)]
+        for row, kept, start, count in self.rows:
+            both[:, row, :, start : start + count] = kept.layers[self.number][:, :, :count]
+        self.keys, self.values = both
+        self.rows, self.is_initialized = [], True
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
         """Write new columns behind those in use; all columns in use."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        end = self.length + key_states.shape[2]
+        end = self.used + key_states.shape[2]
         if end > self.keys.shape[2]:
             more = (0, 0, 0, end - self.keys.shape[2] + GROWTH)
             self.keys, self.values = (torch.nn.functional.pad(t, more) for t in (self.keys, self.values))
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
-        self.length = end
+        self.keys[:, :, self.used : end] = key_states
+        self.values[:, :, self.used : end] = value_states
+        self.used = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def get_seq_length(self) -> int:
-        return self.length
+        return self.used
 
 
 class RowCache(Cache):
     """The keys and values of a batch, from which single rows can be taken."""
 
+    layers: Any
+
     def take(self, row: int, start: int, tokens: list[int]) -> Kept:
         """What row `row` leaves behind: the columns of its tokens, from `start` on."""
         span = slice(start, start + len(tokens))
-        layers: list[Any] = list(self.layers)
-        return Kept(tokens, [torch.stack([x.keys[row, :, span], x.values[row, :, span]]) for x in layers])
-
-
-class BatchCache(RowCache):
-    """`columns` in use, `room` behind them. `make` gives the buffers if they shall not be the batch's own."""
-
-    def __init__(
-        self, layers: int, columns: int, room: int, rows: Sequence[KeptRow], make: MakeBuffer | None = None
-    ) -> None:
-        filled = [(k, kept, start, count) for k, (kept, start, count) in enumerate(rows) if kept and count]
-        firsts: list[Tensor | None] = [None] * layers
-        for number in range(layers if filled else 0):
-            like = filled[0][1].layers[number]
-            _, heads, _, width = like.shape
-            shape = (2, len(rows), heads, columns + room, width)
-            first = make(number, like, len(rows), heads, width) if make else like.new_zeros(shape)
-            for row, kept, start, count in filled:
-                first[:, row, :, start : start + count] = kept.layers[number][:, :, :count]
-            firsts[number] = first
-        super().__init__(layers=[BufferLayer(k, columns, first, make) for k, first in enumerate(firsts)])
+        pairs = ((layer.keys[row, :, span], layer.values[row, :, span]) for layer in self.layers)
+        return Kept(tokens, [torch.stack(pair) for pair in pairs])
 
 
 class Arena:
@@ -152,8 +138,7 @@ class Arena:
 
     def cache(self, rows: int, columns: int, column: Tensor) -> RowCache:
         """All layers in that shape. `column` [1]: where the next keys and values are written."""
-        layers: Any = [StaticLayer(self.view(k, rows, columns), column) for k in range(len(self.layers))]
-        return RowCache(layers=layers)
+        return RowCache([StaticLayer(self.view(k, rows, columns), column) for k in range(len(self.layers))])
 
 
 class StaticLayer(DynamicLayer):
@@ -167,9 +152,7 @@ class StaticLayer(DynamicLayer):
         self.keys, self.values, self.column = buffer[0], buffer[1], column
         self.is_initialized = True
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
         """Write one column, whose number is read from a tensor; all columns there are."""
         self.keys.index_copy_(2, self.column, key_states)
         self.values.index_copy_(2, self.column, value_states)

@@ -19,12 +19,13 @@ def refuse_too_long(renderer: Renderer, examples: Sequence[Example], views: Sequ
     limit = renderer.context_length
     too_long: dict[str, str] = {}
     for view in views if limit else ():
+        known: View = "sharded" if view == "simulated" else view  # whose user turns are known
         for example in examples:
-            texts = (example.system, *_user_turns(example, view))
+            texts = (example.system, *user_turns(example, known))
             # Text has at most one token a byte: what is short enough in bytes need not be rendered.
             if example.id in too_long or sum(len(text.encode()) + 2 * MARKUP for text in texts) < limit:
                 continue
-            for turn, tokens in enumerate(_measure_shortest(renderer, example, view), 1):
+            for turn, tokens in enumerate(_measure_shortest(renderer, example, known), 1):
                 if tokens >= limit:
                     where = f"example {example.id!r}, turn {turn} of {view.upper()}"
                     too_long[example.id] = f"{where}: {tokens:,} tokens before the reply"
@@ -36,10 +37,6 @@ def refuse_too_long(renderer: Renderer, examples: Sequence[Example], views: Sequ
         raise UserError(f"{first}, and the model's context has {limit:,}{others}; {advice}")
 
 
-def _user_turns(example: Example, view: View) -> tuple[str, ...]:
-    return user_turns(example, "sharded" if view == "simulated" else view)
-
-
 def _measure_shortest(renderer: Renderer, example: Example, view: View) -> Iterator[int]:
     """Tokens before the reply of each turn, where earlier replies are empty."""
     if view == "teacher":
@@ -47,7 +44,7 @@ def _measure_shortest(renderer: Renderer, example: Example, view: View) -> Itera
             yield len(renderer.ids(clean_messages(example, turn)))
         return
     context = DirtyContext(renderer, example)
-    for text in _user_turns(example, view):
+    for text in user_turns(example, view):
         yield len(context.ask(text))
         context.answer(())
 

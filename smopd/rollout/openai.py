@@ -2,29 +2,27 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from smopd.chat.messages import Clean, Message, clean_messages, system_messages
-from smopd.chat.messages import user as user_message
+from smopd.chat.messages import Clean, Message, clean_messages, system_messages, user
 from smopd.chat.views import View, user_turns
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.formatting import one_line
 from smopd.rollout.driver import Conversation, Seed, Turn
 from smopd.rollout.engine import TRAITS, Sampling, Stop
-from smopd.rollout.http import Body, Cancellation, Client, Rejected, Unreachable, base_url
+from smopd.rollout.http import CURRENT, Body, Client, Rejected, Unreachable
 from smopd.rollout.pool import Pool, Server
 from smopd.seeds import derive
 from smopd.settings import EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
-Messages = Sequence[Message]
-Cancel = Cancellation | None
 
+CHAT, MODELS = "/v1/chat/completions", "/v1/models"
 SHOWN = 500  # characters of a server's words that go into a message
 
 
@@ -39,8 +37,7 @@ class ChatEndpoint:
             raise UserError(f"engine.servers: no endpoint is named; {advice}")
         self.settings = settings
         self._limit, self.unreadable = "max_tokens", 0
-        servers = [Server(url) for url in dict.fromkeys(map(base_url, settings.servers))]
-        self._pool = Pool(servers, settings.concurrency, settings.retries, pause)
+        self._pool = Pool(Server, settings, pause)
         self.width = self._pool.width  # requests that may be in flight together
         self._client = Client(settings.api_key_env, proxies=True)
         self._name, self._lock = settings.model, threading.Lock()
@@ -49,63 +46,52 @@ class ChatEndpoint:
         """The served model's name: the configured one, else the first that the endpoint lists."""
         with self._lock:
             if not self._name:
-                names = self._ask("/v1/models", None, _names)
+                names = self._ask(MODELS, None, _names)
                 if not names:
-                    url = f"{self._pool.servers[0].url}/v1/models"
+                    url = self._pool.servers[0].url + MODELS
                     raise UserError(f"{url}: lists no model; name the served one with --served-model")
                 self._name = names[0]
             return self._name
 
-    def reply(self, messages: Messages, sampling: Sampling, seed: int, cancellation: Cancel = None) -> Turn:
+    def reply(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Turn:
         """The reply to a conversation. An answer that stays unreadable is an empty reply."""
         # Every further setting is refused by some endpoint; a seed of 31 bits is one that every server takes.
-        body = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
-        body["temperature"] = sampling.temperature
-
-        def ask(limit: str) -> Turn | None:
-            fields = body | {limit: sampling.max_tokens}
-            return self._ask("/v1/chat/completions", fields, _chat_reply, cancellation)
-
-        limit = self._limit
+        body: dict[str, Any] = {"model": self.model(), "messages": list(messages), "seed": seed % 2**31}
+        body["temperature"], limit = sampling.temperature, self._limit
         try:
-            turn = ask(limit)
+            turn = self._ask(CHAT, body | {limit: sampling.max_tokens}, _chat_reply)
         except UserError as refusal:
             if limit != "max_tokens" or "max_completion_tokens" not in str(refusal):
                 raise
             self._limit = "max_completion_tokens"  # OpenAI's newer models know the limit only by this name
-            turn = ask(self._limit)
+            turn = self._ask(CHAT, body | {self._limit: sampling.max_tokens}, _chat_reply)
         if turn is None:
             with self._lock:
                 self.unreadable += 1
         return turn or Turn((), (), Stop.END, "")
 
-    def text(
-        self, messages: Messages, temperature: float, max_tokens: int, seed: int, cancellation: Cancellation
-    ) -> str:
-        return self.reply(messages, Sampling(temperature, max_tokens), seed, cancellation).text
+    def text(self, messages: Sequence[Message], temperature: float, max_tokens: int, seed: int) -> str:
+        return self.reply(messages, Sampling(temperature, max_tokens), seed).text
 
-    def each(self, work: Callable[[T, Cancellation], None], items: Sequence[T]) -> None:
-        """`work` on every item, as many at once as the servers take. The first error cancels the others."""
+    def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
         self._pool.run(work, items)
 
-    def _ask(
-        self, path: str, body: Body, read: Callable[[Any], T | None], cancellation: Cancel = None
-    ) -> T | None:
+    def _ask(self, path: str, body: Body, read: Callable[[Any], T | None]) -> T | None:
         """What `read` makes of the answer; None when it can make nothing of that of the last try."""
-        cancelled, seed = cancellation or Cancellation(), (body or {}).get("seed", 0)
+        seed = (body or {}).get("seed", 0)
 
         def send(server: Server) -> tuple[str, Any]:
             url = server.url + path
             try:
-                return url, self._client.request(url, body, self.settings.timeout, cancelled)
+                return url, self._client.request(url, body, self.settings.timeout)
             except Rejected as error:
                 hint = self._hint(server, error.status)
                 raise UserError(f"{url}: refused: {one_line(error, SHOWN)}\n{hint}") from None
 
         for attempt in range(self.settings.retries + 1):
             if attempt:
-                cancelled.wait(self._pool.backoff(attempt - 1, seed))
-            url, answer = self._pool.ask(send, seed, cancelled)
+                CURRENT.get().wait(self._pool.backoff(attempt - 1, seed))
+            url, answer = self._pool.ask(send, seed)
             if (result := read(answer)) is not None:
                 return result
         if not self.unreadable:  # the first of them is shown, the others are counted
@@ -125,20 +111,14 @@ class ChatEndpoint:
             why = "the address redirects (http instead of https?), and the key is not sent on"
             return f"{why}; give the final one with --url"
         if status in (404, 405):
-            if served := self._list_models(server):
-                return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
+            with suppress(Rejected, Unreachable):
+                if served := _names(self._client.request(server.url + MODELS, timeout=5.0)):
+                    return f"it serves {one_line(', '.join(served[:10]))}: name one with --served-model"
             name = "--served-model the name under which it serves the model"
             return f"see that --url is the base URL of a chat endpoint and {name}"
         sent = f"it was sent the model's name {self._name!r}, a temperature, a token limit and a seed"
         options = "--set eval.temperature=T, --set eval.tokens=N or --set eval.middle_tokens=N"
         return f"{sent}; change what it refuses with --served-model, {options}"
-
-    def _list_models(self, server: Server) -> list[str]:
-        """The names a server lists, for a message; none if it does not answer at once."""
-        try:
-            return _names(self._client.request(f"{server.url}/v1/models", timeout=5.0)) or []
-        except (Rejected, Unreachable):
-            return []
 
 
 @dataclass(frozen=True)
@@ -153,15 +133,14 @@ class ChatDriver:
 
     def play(self, examples: Sequence[Example], view: View, seed: Seed) -> list[Conversation]:
 
-        def converse(conversation: Conversation, cancellation: Cancellation) -> None:
+        def converse(conversation: Conversation) -> None:
             users = user_turns(conversation.example, view)
-            for turn, user in enumerate(users):
+            for turn, text in enumerate(users):
                 turn_seed = derive(*seed, view, conversation.example.id, turn)
-                self._turn(conversation, user, turn_seed, turn == len(users) - 1, cancellation)
+                self._turn(conversation, text, turn_seed, turn == len(users) - 1)
 
         played = [self.open(e, view, seed) for e in examples]
-        with self._warn_of_unreadable(played):
-            self.endpoint.each(converse, played)
+        self._each(converse, played, played)
         return played
 
     def open(self, example: Example, view: View, seed: Seed) -> Conversation:
@@ -170,33 +149,27 @@ class ChatDriver:
     def reply(
         self, played: Sequence[Conversation], users: Sequence[str], seeds: Sequence[int], last: Sequence[bool]
     ) -> None:
-        todo = list(zip(played, users, seeds, last, strict=True))
-        with self._warn_of_unreadable(played):
-            self.endpoint.each(lambda turn, cancellation: self._turn(*turn, cancellation), todo)
+        self._each(lambda turn: self._turn(*turn), list(zip(played, users, seeds, last, strict=True)), played)
 
-    @contextmanager
-    def _warn_of_unreadable(self, conversations: Sequence[Conversation]) -> Iterator[None]:
+    def _each(self, work: Callable[[T], None], items: Sequence[T], played: Sequence[Conversation]) -> None:
         self.endpoint.model()  # asked for here, once: the threads only read it
         before = self.endpoint.unreadable
-        yield
-        empty = self.endpoint.unreadable - before
-        if empty:
-            share = f"{empty} of {sum(len(c.turns) for c in conversations)} replies"
+        self.endpoint.each(work, items)
+        if empty := self.endpoint.unreadable - before:
+            share = f"{empty} of {sum(len(c.turns) for c in played)} replies"
             log.warning("%s could not be read, after all tries, and count as empty", share)
 
-    def _turn(
-        self, played: Conversation, user: str, seed: int, last: bool, cancellation: Cancellation
-    ) -> None:
+    def _turn(self, played: Conversation, text: str, seed: int, last: bool) -> None:
         if played.view == "teacher":
             messages = clean_messages(played.example, len(played.turns), self.clean)
         else:
             messages = system_messages(played.example)
             for asked, turn in zip(played.asked, played.turns, strict=True):
-                messages += [user_message(asked), {"role": "assistant", "content": turn.text}]
-            messages.append(user_message(user))
+                messages += [user(asked), {"role": "assistant", "content": turn.text}]
+            messages.append(user(text))
         sampling = self.sampling if last else replace(self.sampling, max_tokens=self.middle_tokens)
-        played.turns.append(self.endpoint.reply(messages, sampling, seed, cancellation))
-        played.asked.append(user)
+        played.turns.append(self.endpoint.reply(messages, sampling, seed))
+        played.asked.append(text)
         self.heard(1)
 
 

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
 from smopd.errors import EngineLost
-from smopd.rollout.http import Cancellation, Cancelled, Unreachable
+from smopd.rollout.http import CURRENT, Cancellation, Cancelled, Unreachable, base_url
 from smopd.seeds import derive
+from smopd.settings import EngineSettings
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")
@@ -23,9 +24,6 @@ LONGEST_WAIT = 0.2  # seconds until a waiting thread sees that it was cancelled
 HOME = 4
 
 
-_thread = threading.local()
-
-
 def side_by_side(
     work: Callable[[T], R], items: Sequence[T], width: int, cancellation: Cancellation
 ) -> list[R]:
@@ -35,7 +33,7 @@ def side_by_side(
 
     def run(item: T) -> R:
         workers.add(threading.current_thread())
-        _thread.cancellation = cancellation
+        CURRENT.set(cancellation)
         if cancellation.is_set():
             raise Cancelled
         try:
@@ -81,21 +79,16 @@ class Pool(Generic[S]):
     """
 
     def __init__(
-        self, servers: Sequence[S], concurrency: int, retries: int, pause: float,
-        probe: Callable[[S], None] | None = None,
-    ) -> None:  # fmt: skip
-        self.servers, self._probe = list(servers), probe
+        self, kind: type[S], settings: EngineSettings, pause: float, probe: Callable[[S], None] | None = None
+    ) -> None:
+        self.servers = [kind(url) for url in dict.fromkeys(map(base_url, settings.servers))]
+        self._probe, self.pause, self.retries = probe, pause, settings.retries
         self._report = log.warning if probe else log.debug  # without probes a server may often just be busy
-        self.concurrency, self.retries, self.pause = concurrency, retries, pause
-        self.width = concurrency * len(self.servers)  # requests that may be in flight together
+        self.concurrency = settings.concurrency  # requests that may be in flight at a server
+        self.width = self.concurrency * len(self.servers)  # and together
         self._changed = threading.Condition()
         self._calls: list[Cancellation] = []  # of those under way
         self._homes: dict[str, Server] = {}
-
-    @property
-    def cancellation(self) -> Cancellation:
-        """That of the call whose work this thread does."""
-        return getattr(_thread, "cancellation", None) or Cancellation()
 
     def cancel(self) -> None:
         """End every call that is under way, in other threads."""
@@ -105,12 +98,6 @@ class Pool(Generic[S]):
     @property
     def usable(self) -> list[S]:
         return [server for server in self.servers if not server.unavailable_reason]
-
-    def start(self, probe: Callable[[S], None]) -> None:
-        """Look at every server once. UserError if one is set up wrongly, EngineLost if none answers."""
-        self.each(probe)
-        if not self.usable:
-            raise self._make_lost_error()
 
     def each(self, action: Callable[[S], object]) -> None:
         """Do something at every usable server, side by side; one that cannot be reached is set aside."""
@@ -124,12 +111,12 @@ class Pool(Generic[S]):
 
         side_by_side(run, self.usable, len(self.servers), Cancellation())
 
-    def run(self, work: Callable[[T, Cancellation], R], items: Sequence[T]) -> list[R]:
+    def run(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """`work` on every item, as many at once as requests may be in flight. The first error ends it."""
         cancellation = Cancellation()
         self._calls.append(cancellation)
         try:
-            return side_by_side(lambda item: work(item, cancellation), items, self.width, cancellation)
+            return side_by_side(work, items, self.width, cancellation)
         finally:
             self._calls.remove(cancellation)
 
@@ -141,12 +128,12 @@ class Pool(Generic[S]):
         share = derive("pause", key, failures) / 2**63
         return min(self.pause * 2 ** min(failures, 30), LONGEST_PAUSE) * (1 + share / 4)
 
-    def ask(self, send: Callable[[S], T], key: int, cancellation: Cancellation, name: str = "") -> T:
+    def ask(self, send: Callable[[S], T], key: int, name: str = "") -> T:
         """One request, to another server when one fails it, and after a pause when all have."""
         tried: set[Server] = set()
         rounds = 0
         while True:
-            server, epoch = self._take(tried, self._homes.get(name), cancellation)
+            server, epoch = self._take(tried, self._homes.get(name))
             try:
                 result = send(server)
             except Unreachable as error:
@@ -171,8 +158,8 @@ class Pool(Generic[S]):
                 tried.clear()
                 rounds += 1
                 if rounds > self.retries:
-                    raise self._make_lost_error(reason, rounds)
-                cancellation.wait(self.backoff(rounds - 1, key))
+                    raise self.make_lost_error(reason, rounds)
+                CURRENT.get().wait(self.backoff(rounds - 1, key))
 
     def mark_unavailable(self, server: Server, epoch: int, error: Exception) -> None:
         """Send nothing there until it has rested. A failure of an earlier `epoch` says nothing of it now."""
@@ -188,11 +175,11 @@ class Pool(Generic[S]):
             server.epoch += 1
             self._changed.notify_all()
 
-    def _take(self, tried: set[Server], home: Server | None, cancellation: Cancellation) -> tuple[S, int]:
+    def _take(self, tried: set[Server], home: Server | None) -> tuple[S, int]:
         """A place at the least busy server, one that has not failed this request if there is any, and its
         epoch. While there is none, servers that have rested are probed.
         """
-        while not cancellation.is_set():
+        while not CURRENT.get().is_set():
             with self._changed:
                 now = time.monotonic()
                 untested = [s for s in self.servers if s.unavailable_reason and s.trial != s.epoch]
@@ -206,7 +193,7 @@ class Pool(Generic[S]):
                     server.trial = server.epoch if server.unavailable_reason else -1
                     return server, server.epoch
                 if all(s.unavailable_reason and s.strikes > self.retries + 1 for s in self.servers):
-                    raise self._make_lost_error()
+                    raise self.make_lost_error()
                 if not self._probe or not rested:
                     rests = [s.rests_until - now for s in untested if s not in rested]
                     self._changed.wait(min([LONGEST_WAIT, *rests]))
@@ -230,7 +217,7 @@ class Pool(Generic[S]):
             server.trial = -1
             self._changed.notify_all()
 
-    def _make_lost_error(self, why: str = "", tries: int = 0) -> EngineLost:
+    def make_lost_error(self, why: str = "", tries: int = 0) -> EngineLost:
         urls = " or ".join(s.url for s in self.servers)
         count = f" in {tries} {'tries' if tries > 1 else 'try'}" if tries else ""
         reasons = [why] if why else [s.unavailable_reason for s in self.servers if s.unavailable_reason]

@@ -29,7 +29,8 @@ def shared_prefixes(prompts: Sequence[Sequence[int]], computed: Sequence[int]) -
     order = sorted(range(len(prompts)), key=lambda k: list(prompts[k]))
     groups: list[Prefix] = []
     for before, k in pairwise(order):
-        common = common_length(prompts[before], prompts[k])
+        # Without the last token of either, which is computed for its logits.
+        common = common_length(prompts[before][:-1], prompts[k][:-1])
         extends = bool(groups) and groups[-1].members[-1] == before
         group = groups[-1] if extends else Prefix([before], common)
         group = Prefix([*group.members, k], min(common, group.length))
@@ -42,8 +43,5 @@ def shared_prefixes(prompts: Sequence[Sequence[int]], computed: Sequence[int]) -
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the common prefix of two prompts, without the last token of either, which is computed for its
-    logits.
-    """
-    limit = min(len(first), len(second)) - 1
+    limit = min(len(first), len(second))
     return next((k for k in range(limit) if first[k] != second[k]), limit)

@@ -32,11 +32,6 @@ class Talk:
     def untold(self) -> tuple[str, ...]:
         return self.example.shards[len(self.told) :]
 
-    @property
-    def complete(self) -> bool:
-        """Whether the task, and nothing else, was told to its end."""
-        return bool(self.example.shards) and tuple(self.told) == self.example.shards
-
     def say(self, text: str, last: bool = False) -> Replies:
         """Tell everybody the same; the replies. `last`: a task ends here."""
         count = len(self.told)
@@ -53,7 +48,8 @@ class Talk:
 
     def clean(self) -> tuple[str, Replies]:
         """All that was told, in one message to models that know nothing else: the message and the replies."""
-        text = self.example.full if self.complete else " ".join(self.told)
+        complete = self.told and tuple(self.told) == self.example.shards  # the task and nothing else
+        text = self.example.full if complete else " ".join(self.told)
         seed = derive(*self.seed, "full", self.example.id, 0)
         replies: Replies = {}
         for name, player in self.players.items():

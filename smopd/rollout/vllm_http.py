@@ -4,9 +4,8 @@ under a name that no other weights ever had, and an answer has to name it back.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
@@ -14,26 +13,15 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.formatting import one_line
 from smopd.models.loading import model_source
-from smopd.rollout.engine import (
-    TRAITS,
-    Dialogue,
-    Engine,
-    Prompts,
-    ReplyRequest,
-    Sampled,
-    Sampling,
-    SaveAdapter,
-)
-
-from smopd.rollout.engine import Sessions, Usage, generate_by_conversing, send  # isort: skip
-from smopd.rollout.http import Body, Cancellation, Client, Rejected, Unreachable, base_url
+from smopd.rollout import engine as engines
+from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampled, Sampling, SaveAdapter, Usage, send
+from smopd.rollout.http import Body, Client, Rejected, Unreachable
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
 from smopd.settings import Settings
 
 log = logging.getLogger("smopd")
 
-Encode = Callable[[str], Sequence[int]]
 PROBE_SECONDS = 10.0  # for the calls a sound server answers at once
 # Another tokenizer will hardly cut this the same way.
 PROBE_TEXT = "Ünïcode, 12345 words & <|im_end|>\n\ttabs.\n"
@@ -53,36 +41,35 @@ class _Served(Server):
 class VLLMServers(Engine):
     """Samples at the servers of `[engine]`. `folder` takes adapters where `engine.adapters` names none."""
 
-    traits = TRAITS["vllm-http"]
+    traits = engines.TRAITS["vllm-http"]
 
     def __init__(
         self, config: Settings, end_ids: Sequence[int], vocabulary: int, folder: Path,
-        encode: Encode | None = None, rank: int = 0, pause: float = 1.0,
+        encode: Callable[[str], Sequence[int]] | None = None, rank: int = 0, pause: float = 1.0,
     ) -> None:  # fmt: skip
         settings = config.engine
         if not settings.servers:
             raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
-        self._settings, self._model, self._encode = settings, model_source(config), encode
+        self._settings, self._model = settings, model_source(config)
+        self._cut = list(encode(PROBE_TEXT)) if encode else None  # its token ids
         self._rank = max_rank(rank) if rank else 0
         self._client, self._replies = Client(settings.api_key_env), ReplyReader(end_ids, vocabulary)
         self.usage = Usage()  # known where the servers tell: --enable-prompt-tokens-details
         self._adapter: Path | None = None
         self._pinned: list[Path | None] = []  # what calls under way sample from
         self._store = AdapterStore(Path(settings.adapters or folder / "served"), folder)
-        servers = [_Served(url) for url in dict.fromkeys(map(base_url, settings.servers))]
-        self._pool = Pool(servers, settings.concurrency, settings.retries, pause, self._inspect)
-        self._pool.start(self._inspect)
+        self._pool = Pool(_Served, settings, pause, self._inspect)
+        self._pool.each(self._inspect)
+        if not self._pool.usable:
+            raise self._pool.make_lost_error()
         self._store.sweep()
-        for server in servers:
+        for server in self._pool.servers:
             # By the last part of the path only: on another machine the same model may stand elsewhere.
             if server.root and PurePath(server.root).name != PurePath(self._model).name:
                 message = "%s serves %s; it has to be the model.path of this run, %s"
                 log.warning(message, server.url, one_line(server.root), self._model)
 
-    def generate(
-        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
-    ) -> list[Sampled]:
-        return generate_by_conversing(self, prompts, seeds, sampling, sessions)
+    generate = engines.generate_by_conversing
 
     def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
         """A worker a conversation, from the adapter of the last `refresh`, or from the base before the first.
@@ -90,28 +77,20 @@ class VLLMServers(Engine):
         """
         adapter, speaking = self._adapter, threading.Lock()  # renderers are not made for two threads
 
-        def play(dialogue: Dialogue, cancellation: Cancellation) -> None:
+        def play(dialogue: Dialogue) -> None:
             with speaking:
                 request = send(dialogue, None)
             while request:
-                reply, cached = self._pool.ask(
-                    partial(self._complete, adapter, request, sampling),
-                    request.seed, cancellation, request.session.name,
-                )  # fmt: skip
+                complete = partial(self._complete, adapter, request, sampling)
+                reply, cached = self._pool.ask(complete, request.seed, request.session.name)
                 with speaking:
                     if cached is not None:
                         self.usage.add(len(request.prompt), cached)
                     request = send(dialogue, reply)
 
-        with self._pin(adapter):
-            self._pool.run(play, dialogues)
-
-    @contextmanager
-    def _pin(self, adapter: Path | None) -> Iterator[None]:
-        """Inside, the servers keep the adapter."""
         self._pinned.append(adapter)
         try:
-            yield
+            self._pool.run(play, dialogues)
         finally:
             self._pinned.remove(adapter)
             if adapter not in (self._adapter, *self._pinned):
@@ -142,9 +121,8 @@ class VLLMServers(Engine):
         self, adapter: Path | None, request: ReplyRequest, sampling: Sampling, server: _Served
     ) -> tuple[Sampled, int | None]:
         """A reply and its cached prompt tokens if known; the adapter is loaded first where it is missing."""
-        prompt, limit = request.prompt, request.limit
-        fields = self._replies.fields(replace(sampling, max_tokens=limit), request.seed)
-        fields |= {"prompt": prompt, "return_token_ids": True}
+        fields = self._replies.fields(sampling, request)
+        fields |= {"prompt": request.prompt, "return_token_ids": True}
         for _ in range(2):
             load = self._load(server, adapter) if adapter else 0
             model = adapter.name if adapter else server.base
@@ -158,12 +136,11 @@ class VLLMServers(Engine):
                     if server.loads == load:
                         server.loaded.discard(adapter.name)
                 continue
-            reply = self._read(server, answer, model, prompt, limit)
-            return reply, _read_cached_tokens(answer, len(prompt))
+            return self._read(server, answer, model, request), _read_cached_tokens(answer, request)
         problem = "loads the adapter and then does not know it; is this one server process?"
         raise Unreachable(f"{server.url}: {problem} (--api-server-count 1)")
 
-    def _read(self, server: _Served, answer: Any, model: str, prompt: Sequence[int], limit: int) -> Sampled:
+    def _read(self, server: _Served, answer: Any, model: str, request: ReplyRequest) -> Sampled:
         """The reply in an answer. What is wrong with it may be right at another server, or the next time."""
         try:
             if answer["model"] != model:
@@ -174,9 +151,9 @@ class VLLMServers(Engine):
             (choice,) = answer["choices"]
             ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
             echo, count = choice.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens")
-            if echo not in (None, list(prompt)) or count not in (None, len(prompt)):
+            if echo not in (None, request.prompt) or count not in (None, len(request.prompt)):
                 raise UnusableReply("the answer is to another prompt")
-            return self._replies.read(ids, logps, choice["finish_reason"], limit)
+            return self._replies.read(ids, logps, choice["finish_reason"], request.limit)
         except (KeyError, TypeError, IndexError, AttributeError):
             missing = "no completion with token ids and log-probabilities"
             raise Unreachable(f"{server.url}: {missing}: {self._client.shown(answer, 200)}") from None
@@ -201,8 +178,10 @@ class VLLMServers(Engine):
                     raise self._make_load_error(server, error.message) from None
             except Unreachable as error:
                 # A 500 from a server that is well: vLLM's way of saying that the adapter does not fit.
-                if error.status == 500 and self._is_healthy(server):
-                    raise self._make_load_error(server, str(error)) from None
+                with suppress(Rejected, Unreachable):
+                    if error.status == 500:
+                        self._call(server, "/health", timeout=PROBE_SECONDS)
+                        raise self._make_load_error(server, str(error)) from None
                 # Before the lock is free: not every waiting thread has to find out.
                 self._pool.mark_unavailable(server, epoch, error)
                 raise
@@ -236,35 +215,18 @@ class VLLMServers(Engine):
             raise UserError(f"{server.url}/v1/models: lists no model; is this a vLLM server?") from None
         server.held |= {name for name in known if self._store.abandoned(name)}
         server.loaded &= known  # it may have been restarted
-        if self._rank and not self._updates(server):
-            needs = f"takes no adapters while it runs; start it with\n  {self._command()}"
-            raise UserError(f"{server.url}: {needs}")
-        if self._encode:
-            self._check_tokenizer(server, self._encode)
-
-    def _updates(self, server: _Served) -> bool:
         try:
-            self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
+            if self._rank:
+                self._call(server, "/v1/load_lora_adapter", timeout=PROBE_SECONDS)
         except Rejected as error:
-            return error.status != 404
-        return True
-
-    def _check_tokenizer(self, server: _Served, encode: Encode) -> None:
+            if error.status == 404:
+                needs = f"takes no adapters while it runs; start it with\n  {self._command()}"
+                raise UserError(f"{server.url}: {needs}") from None
         body = {"model": server.base, "prompt": PROBE_TEXT, "add_special_tokens": False}
-        try:
-            cut = self._call(server, "/tokenize", body, PROBE_SECONDS)["tokens"]
-        except (Rejected, KeyError, TypeError):
-            return  # switched off there, which proves nothing
-        if cut != list(encode(PROBE_TEXT)):
-            served = f"its model {one_line(server.base)} has another tokenizer"
-            raise UserError(f"{server.url}: {served} than model.path = {self._model}")
-
-    def _is_healthy(self, server: _Served) -> bool:
-        try:
-            self._call(server, "/health", timeout=PROBE_SECONDS)
-        except (Rejected, Unreachable):
-            return False
-        return True
+        with suppress(Rejected, KeyError, TypeError):  # switched off there, which proves nothing
+            if self._cut and self._cut != self._call(server, "/tokenize", body, PROBE_SECONDS)["tokens"]:
+                served = f"its model {one_line(server.base)} has another tokenizer"
+                raise UserError(f"{server.url}: {served} than model.path = {self._model}")
 
     def _make_load_error(self, server: _Served, reason: str) -> UserError:
         read = f"read {self._store.root} under this very path (engine.adapters names another folder)"
@@ -284,14 +246,12 @@ class VLLMServers(Engine):
         return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} {options}"
 
     def _call(self, server: Server, path: str, body: Body = None, timeout: float | None = None) -> Any:
-        """One request, which ends with the call of the pool that it is part of."""
-        seconds = timeout or self._settings.timeout
-        return self._client.request(server.url + path, body, seconds, self._pool.cancellation)
+        return self._client.request(server.url + path, body, timeout or self._settings.timeout)
 
 
-def _read_cached_tokens(answer: Any, most: int) -> int | None:
+def _read_cached_tokens(answer: Any, request: ReplyRequest) -> int | None:
     try:
         count = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
     except (KeyError, TypeError):
         return None
-    return count if type(count) is int and 0 <= count <= most else None
+    return count if type(count) is int and 0 <= count <= len(request.prompt) else None

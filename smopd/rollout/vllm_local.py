@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,19 +23,8 @@ from smopd.errors import UserError
 from smopd.models.adapter_files import Tensors
 from smopd.models.adapters import StudentAdapter
 from smopd.models.loading import model_source
-from smopd.rollout.engine import (
-    TRAITS,
-    Dialogue,
-    Engine,
-    Prompts,
-    ReplyRequest,
-    Sampled,
-    Sampling,
-    SaveAdapter,
-    Sessions,
-    Usage,
-    send,
-)
+from smopd.rollout import engine as engines
+from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampled, Sampling, SaveAdapter, Usage, send
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank, read_arguments
 from smopd.seeds import derive
 from smopd.settings import Settings
@@ -55,7 +44,7 @@ OF_FOLDERS = {"lora_dir", "expected_lora_modules", "moe_ep_spec"}
 class VLLMEngine(Engine):
     """Samples with vLLM from the adapter of the last `refresh`; `rank`: the largest, 0 for the base alone."""
 
-    traits = TRAITS["vllm"]
+    traits = engines.TRAITS["vllm"]
 
     def __init__(self, config: Settings, end_ids: Sequence[int], vocabulary: int, rank: int = 0) -> None:
         self.usage = Usage()
@@ -99,67 +88,47 @@ class VLLMEngine(Engine):
                 raise UserError(f'engine.kind = "vllm": {problem}') from None
             self._handed = _tensors_by_folder(self._llm) if rank else None
 
-    def generate(
-        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
-    ) -> list[Sampled]:
-        """Replies in the order of the prompts, all asked for at once."""
-        if not prompts:
-            return []
-        self._wake_up()
-        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        with self._sampling():
-            params = [self._params(sampling, seed) for seed in seeds]
-            outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._request)
-        limit = sampling.max_tokens
-        return [self._read(output, prompt, limit) for prompt, output in zip(prompts, outputs, strict=True)]
+    generate = engines.generate_by_conversing
 
     def converse(self, dialogues: Sequence[Dialogue], sampling: Sampling) -> None:
         """vLLM's scheduler takes a conversation's next turn at once, and finds the shared prefixes itself."""
         self._wake_up()
         engine, asked = self._llm.llm_engine, dict[str, tuple[Dialogue, ReplyRequest]]()
-        final = {"output_kind": self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY}
+        final = self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY
 
         def ask(dialogue: Dialogue, reply: Sampled | None) -> None:
             if request := send(dialogue, reply):
                 name, prompt = str(next(self._names)), {"prompt_token_ids": request.prompt}
-                params = self._params(replace(sampling, max_tokens=request.limit), request.seed, **final)
+                options = self._replies.fields(sampling, request)
+                params = self._vllm.SamplingParams(**options, detokenize=False, output_kind=final)
                 asked[name] = dialogue, request
                 engine.add_request(name, prompt, params, lora_request=self._request)
 
-        with self._sampling():
-            for dialogue in dialogues:
-                ask(dialogue, None)
-            while asked:
-                for output in engine.step():
-                    if output.finished:
-                        dialogue, request = asked.pop(output.request_id)
-                        ask(dialogue, self._read(output, request.prompt, request.limit))
-
-    def _params(self, sampling: Sampling, seed: int, **more: Any) -> Any:
-        return self._vllm.SamplingParams(**self._replies.fields(sampling, seed), detokenize=False, **more)
-
-    @contextmanager
-    def _sampling(self) -> Iterator[None]:
-        """What was asked for and did not come must not come back among the next replies."""
         try:
             with _preserve_random_state():
-                yield
+                for dialogue in dialogues:
+                    ask(dialogue, None)
+                while asked:
+                    for output in engine.step():
+                        if output.finished:
+                            dialogue, request = asked.pop(output.request_id)
+                            ask(dialogue, self._read(output, request))
         except BaseException as error:
-            engine = self._llm.llm_engine
+            # What was asked for and did not come must not come back among the next replies.
             engine.abort_request(list(engine.output_processor.request_states), internal=True)
             if isinstance(error, ValueError | self._vllm.exceptions.VLLMClientError):
                 hint = "engine.max_length bounds context and reply"
                 raise UserError(f"vLLM refuses to sample: {error}\n{hint}") from None
             raise
 
-    def _read(self, output: Any, prompt: Sequence[int], limit: int) -> Sampled:
-        assert output.prompt_token_ids == list(prompt), "a reply to another prompt"
+    def _read(self, output: Any, request: ReplyRequest) -> Sampled:
+        assert output.prompt_token_ids == request.prompt, "a reply to another prompt"
         (completion,) = output.outputs
         steps = zip(completion.token_ids, completion.logprobs, strict=True)
         logps = [of_step[token].logprob for token, of_step in steps]
-        self.usage.add(len(prompt), output.num_cached_tokens or 0)
+        self.usage.add(len(request.prompt), output.num_cached_tokens or 0)
         try:
-            return self._replies.read(completion.token_ids, logps, completion.finish_reason, limit)
+            return self._replies.read(completion.token_ids, logps, completion.finish_reason, request.limit)
         except UnusableReply as error:
             raise UserError(f"vLLM gave a reply that cannot be used: {error}") from None
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.formatting import one_line
-from smopd.rollout.engine import Sampled, Sampling, SaveAdapter, Stop
+from smopd.rollout.engine import ReplyRequest, Sampled, Sampling, SaveAdapter, Stop
 
 log = logging.getLogger("smopd")
 
@@ -66,13 +67,13 @@ class ReplyReader:
         self.end_ids, self.vocabulary = frozenset(end_ids), vocabulary
         self._warned = False
 
-    def fields(self, sampling: Sampling, seed: int) -> dict[str, Any]:
+    def fields(self, sampling: Sampling, request: ReplyRequest) -> dict[str, Any]:
         """vLLM's names for one request, every one that a server's defaults could set otherwise."""
         return {
             "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
             "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-            "max_tokens": sampling.max_tokens, "stop_token_ids": sorted(self.end_ids), "ignore_eos": True,
-            "seed": seed,
+            "max_tokens": request.limit, "stop_token_ids": sorted(self.end_ids), "ignore_eos": True,
+            "seed": request.seed,
             "logprobs": 0,  # of the sampled token and of no other
         }  # fmt: skip
 
@@ -131,11 +132,14 @@ class AdapterStore:
 
     def abandoned(self, name: str) -> bool:
         """Whether the name is of an earlier process of this run that has ended."""
-        parts = name.split("-")
-        if "-".join(parts[:2]) != self._run or len(parts) < 4 or "-".join(parts[:4]) in self._alive:
+        match = re.match(rf"({self._run}-(\d+)-[^-]+)", name)
+        if match is None or match[1] in self._alive:
             return False
-        pid = int(parts[2]) if parts[2].isdecimal() else 0
-        return pid == os.getpid() or pid <= 0 or not _exists(pid)
+        try:
+            os.kill(int(match[2]), 0)
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)  # else it is another user's
+        return int(match[2]) == os.getpid()
 
     def sweep(self) -> None:
         """Delete the folders that killed processes of this run left."""
@@ -149,11 +153,3 @@ class AdapterStore:
         self._alive.discard(self._prefix)
         with contextlib.suppress(OSError):
             self.root.rmdir()
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)  # else it is another user's
-    return True

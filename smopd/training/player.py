@@ -93,7 +93,7 @@ class StepPlayer:
         return jobs
 
     def _recite(self, example: Example) -> Conversation:
-        return self.driver.recite([example], [reference_reply(example)])[0]
+        return self.driver.recite(example, reference_reply(example))
 
     def of_all(self, step: int) -> list[tuple[Example, int]]:
         """Example and sample number of every rollout of a step, on all processes."""

@@ -67,8 +67,9 @@ def test_conversations_are_written_with_user_words_and_stop_reasons(pocket):
 
 def test_a_recited_reply_stands_behind_the_whole_task_with_its_end_token(pocket):
     examples = load_examples("pocket:eval:2")
-    recited = Driver(Echo([]), pocket.renderer, Sampling(0, 5), 5).recite(examples, ["so 4", "so 5 + 1"])
-    for example, conversation, text in zip(examples, recited, ["so 4", "so 5 + 1"], strict=True):
+    driver = Driver(Echo([]), pocket.renderer, Sampling(0, 5), 5)
+    for example, text in zip(examples, ["so 4", "so 5 + 1"], strict=True):
+        conversation = driver.recite(example, text)
         (turn,) = conversation.turns
         assert (conversation.view, conversation.asked, turn.text) == ("full", [example.full], text)
         assert list(turn.context) == full_context(pocket.renderer, example)

@@ -55,7 +55,10 @@ def vllm(monkeypatch):
             if stand_in.broken:
                 raise stand_in.broken
             os.write(1, b"hello")  # as libraries in C do
+            self.asked = []
             self.llm_engine = SimpleNamespace(
+                add_request=self.add_request,
+                step=self.step,
                 add_lora=add_lora,
                 remove_lora=lambda number: tell(("remove", number)),
                 abort_request=lambda ids, internal: tell(("abort", ids)),
@@ -63,24 +66,27 @@ def vllm(monkeypatch):
                 engine_core=SimpleNamespace(shutdown=lambda: tell(("shutdown",))),
             )
 
-        def generate(self, prompts, params, use_tqdm, lora_request):
+        def add_request(self, name, prompt, params, lora_request):
             assert not stand_in.asleep
-            assert not use_tqdm
-            stand_in.params = params
+            stand_in.params.append(params)
             tell(("generate", lora_request and lora_request.lora_int_id))
             if stand_in.refuses:
                 raise stand_in.refuses
+            self.asked.append((name, prompt["prompt_token_ids"]))
+
+        def step(self):
             completion = SimpleNamespace(
                 token_ids=[7, END],
                 logprobs=[{t: SimpleNamespace(logprob=-0.5)} for t in (7, END)],
                 finish_reason="stop",
             )
+            name, prompt = self.asked.pop()  # the last one first: replies come in any order
             return [
                 SimpleNamespace(
-                    prompt_token_ids=p["prompt_token_ids"], outputs=[completion], num_cached_tokens=1
+                    request_id=name, prompt_token_ids=prompt, outputs=[completion], num_cached_tokens=1,
+                    finished=True,
                 )
-                for p in prompts
-            ]
+            ]  # fmt: skip
 
         def collective_rpc(self, function):
             return [function(stand_in.worker)]
@@ -106,6 +112,8 @@ def vllm(monkeypatch):
         if "." in name:
             setattr(modules[name.rpartition(".")[0]], name.rpartition(".")[2], module)
     modules["vllm"].LLM, modules["vllm"].SamplingParams = LLM, lambda **fields: fields
+    kinds = SimpleNamespace(FINAL_ONLY="final")
+    modules["vllm"].sampling_params = SimpleNamespace(RequestOutputKind=kinds)
     modules["vllm.exceptions"].VLLMError = modules["vllm.exceptions"].VLLMClientError = Refusal
     modules["vllm.platforms"].current_platform = SimpleNamespace(is_cpu=lambda: stand_in.on_cpu)
     modules["vllm.lora.request"].LoRARequest = lambda name, number, path: SimpleNamespace(
