@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, zip_longest
 from math import isclose
+from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +127,10 @@ class Document:
         heads = ["run", "cell", "folder", "seed", "config", "data", "trained by", "evaluated by", "adapter"]
         rows = []
         for place, cell in enumerate(self.runs, 1):
-            s = cell.source
-            name = ", ".join(part for part in (cell.model, cell.arm, point_label(cell.axes)) if part)
-            code = (s.trained_by or "", s.evaluated_by, s.adapter or "")
-            seed = "" if s.seed is None else str(s.seed)
-            rows.append(Row(str(place), (name, s.folder, seed, s.config, s.data, *code)))
+            s, axes = cell.source, point_label(cell.axes)
+            facts = (s.folder, s.seed, s.config, s.data, s.trained_by, s.evaluated_by, s.adapter)
+            name = ", ".join(filter(None, (cell.model, cell.arm, axes)))
+            rows.append(Row(str(place), [name, *("" if fact is None else str(fact) for fact in facts)]))
         return Table(heads=heads, rows=rows, words=range(len(heads)))
 
     def linked(self, part: Part) -> Markup | None:
@@ -175,8 +175,7 @@ def render_html(document: Document) -> str:
 def inline_svg(figure: "Figure") -> Markup:
     """The drawing for a page: no prolog, no style sheet, and ids that no other drawing has."""
     text = figure.svg[figure.svg.index("<svg") :].strip()
-    text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<(metadata|style)\b.*?</\1>\s*|<!--.*?-->\s*", "", text, flags=re.DOTALL)
     prefix = "fig-" + re.sub(r"[^A-Za-z0-9]", "-", figure.name) + "-"
     text = re.sub(r'(\s(?:id|clip-path|mask)=")(?!url)', rf"\g<1>{prefix}", text)
     text = text.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
@@ -285,12 +284,12 @@ def audit_report(out: Path, fresh: Results) -> list[str]:
 
 def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
     try:
-        old = _numbers(json.loads(path.read_bytes()))
+        old, new = (_numbers(json.loads(content)) for content in (path.read_bytes(), recomputed))
     except OSError:
         return []  # reported as a missing file
     except (ValueError, KeyError, TypeError) as error:
         return [f"{path.name}: holds no numbers that can be read: {error!r}"]
-    new, problems = _numbers(json.loads(recomputed)), []
+    problems = []
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
         if was is None or now is None or was[0] != now[0] or not _same(was[1], now[1]):
@@ -313,22 +312,17 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
     try:
         lines, expected = there.decode().split("\n"), wanted.decode().split("\n")
     except UnicodeDecodeError:
-        place = _find_first_mismatch(there, wanted)
+        place = len(commonprefix((there, wanted)))
         return f"differs from byte {place} on ({len(there):,} bytes, recomputed {len(wanted):,})"
-    number = _find_first_mismatch(lines, expected)
-    was, now = (text[number] if number < len(text) else None for text in (lines, expected))
-    return f"differs from line {number + 1} on: {_excerpt(was, now)}, recomputed {_excerpt(now, was)}"
-
-
-def _find_first_mismatch(a: Sequence[Any], b: Sequence[Any]) -> int:
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+    pairs = enumerate(zip_longest(lines, expected), 1)
+    number, was, now = next((number, was, now) for number, (was, now) in pairs if was != now)
+    return f"differs from line {number} on: {_excerpt(was, now)}, recomputed {_excerpt(now, was)}"
 
 
 def _excerpt(line: str | None, other: str | None) -> str:
     if line is None:
         return "the file has ended"
-    start = _find_first_mismatch(line, other or "")
+    start = len(commonprefix((line, other or "")))
     return repr("…" * (start > 60) + line[max(0, start - 60) : start + 60] + "…" * (len(line) > start + 60))
 
 
