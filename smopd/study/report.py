@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import groupby, zip_longest
+from itertools import groupby, takewhile, zip_longest
 from math import isclose
-from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -312,17 +311,22 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
     try:
         lines, expected = there.decode().split("\n"), wanted.decode().split("\n")
     except UnicodeDecodeError:
-        place = len(commonprefix((there, wanted)))
+        place = _count_equal(there, wanted)
         return f"differs from byte {place} on ({len(there):,} bytes, recomputed {len(wanted):,})"
     pairs = enumerate(zip_longest(lines, expected), 1)
     number, was, now = next((number, was, now) for number, (was, now) in pairs if was != now)
     return f"differs from line {number} on: {_excerpt(was, now)}, recomputed {_excerpt(now, was)}"
 
 
+def _count_equal(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """The length of the common beginning."""
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))])
+
+
 def _excerpt(line: str | None, other: str | None) -> str:
     if line is None:
         return "the file has ended"
-    start = len(commonprefix((line, other or "")))
+    start = _count_equal(line, other or "")
     return repr("…" * (start > 60) + line[max(0, start - 60) : start + 60] + "…" * (len(line) > start + 60))
 
 
