@@ -168,15 +168,14 @@ def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | No
 def result_sentence(accuracies: Sequence[Accuracy]) -> str:
     """The result in one sentence, SHARDED first; what was not measured is not mentioned."""
     values = {(a.view, a.stage): a.value for a in accuracies if a.value is not None}
-    views = [v for v in ("SHARDED", "FULL") if any((v, s) in values for s in ("base", "trained"))]
-    both = [v for v in views if (v, "base") in values and (v, "trained") in values]
+    views, stages = ("SHARDED", "FULL"), {"base": "before", "trained": "after"}
+    both = [v for v in views if all((v, s) in values for s in stages)]
     ends = {view: (percent(values[view, "base"]), percent(values[view, "trained"])) for view in both}
     moved = [f"{view} accuracy went from {was} to {now}" for view, (was, now) in ends.items()]
     if len(both) == 2:
-        was, now = (points(values["FULL", s] - values["SHARDED", s], sign=False) for s in ("base", "trained"))
+        was, now = (points(values["FULL", s] - values["SHARDED", s], sign=False) for s in stages)
         second = moved[1].replace("accuracy went ", "")
         return f"After training, {moved[0]} and {second}; the gap between them from {was} to {now} points."
-    stages = {"base": "before", "trained": "after"}
     alone = [(v, s) for v in views if v not in both for s in stages if (v, s) in values]
     single = [f"{v} accuracy is {percent(values[v, s])} {stages[s]} training" for v, s in alone]
     sentence = " and ".join([*moved, *single])
@@ -231,8 +230,8 @@ def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     every = max(1, ceil(len(steps) / POINTS))
     parts = [steps[i : i + every] for i in range(0, len(steps), every)]
     columns = {name: [curve_point(rows[step].get(name) for step in part) for part in parts] for name in names}
-    curves = {"name": "", "step": [part[-1] for part in parts], "metrics": columns, "evaluations": []}
-    return curves | {"done": len(steps)}
+    last = [part[-1] for part in parts]
+    return {"name": "", "step": last, "metrics": columns, "evaluations": [], "done": len(steps)}
 
 
 def curve_point(values: Iterable[Any]) -> float | None:
@@ -262,11 +261,11 @@ def render_report(data: ReportData) -> str:
 def _bars(accuracies: Sequence[Accuracy]) -> list[dict[str, Any]]:
     """The rows of the accuracy chart, view by view; stages keep their order within a view."""
     order = list(dict.fromkeys(a.view for a in accuracies))
-    return [
-        {"arm": f"{a.view} {a.stage}", "mean": a.value, "low": a.low, "high": a.high,
-         "reference": a.stage == "base", "seeds": []}
-        for a in sorted(accuracies, key=lambda a: order.index(a.view)) if a.value is not None
-    ]  # fmt: skip
+    rows = []
+    for a in sorted((a for a in accuracies if a.value is not None), key=lambda a: order.index(a.view)):
+        ends = {"mean": a.value, "low": a.low, "high": a.high}
+        rows.append({"arm": f"{a.view} {a.stage}", **ends, "reference": a.stage == "base", "seeds": []})
+    return rows
 
 
 def without_advice(page: str) -> str:
