@@ -107,7 +107,7 @@ class Table:
             lines.append(_ampersands([latex(row.label), *cells]))
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
 
-    def terminal(self) -> "RichTable":
+    def __rich__(self) -> "RichTable":
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -116,17 +116,13 @@ class Table:
         look |= {"box": box.SIMPLE_HEAD} if self.heads else {"box": None, "pad_edge": False}
         table = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
         for i, head in enumerate(self.heads or [""] * (1 + len(self.rows[0].cells))):
-            left = self.is_words(i) or not self.heads
-            table.add_column(
-                Text(visible(head)), justify="left" if left else "right", no_wrap=not i and not self.heads
-            )
+            side: Any = "left" if self.is_words(i) or not self.heads else "right"
+            table.add_column(Text(visible(head)), justify=side, no_wrap=not i and not self.heads)
         for group, row in self.grouped():
             if group:
                 table.add_row(Text(visible(group), style="bold"))
             table.add_row(Text(visible(row.label)), *map(_rich_cell, row.cells))
         return table
-
-    __rich__ = terminal
 
 
 def parts_of(cell: Cell) -> tuple[Part, ...]:

@@ -5,7 +5,7 @@ paper's numbers, if the study repeats one of the paper's. Intervals over items a
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import log10
 from typing import Any
 
@@ -33,9 +33,8 @@ def make_figures(results: Results) -> list[Figure]:
 
 def _place_rows(rows: Sequence[str], views: Sequence[str], height: float) -> Iterator[tuple[str, str, float]]:
     """Yield (arm, view, y): an arm's views lie one below the other around its row."""
-    for row, arm in enumerate(rows):
-        for place, view in enumerate(views):
-            yield arm, view, row + (place - (len(views) - 1) / 2) * height
+    for (row, arm), (place, view) in product(enumerate(rows), enumerate(views)):
+        yield arm, view, row + (place - (len(views) - 1) / 2) * height
 
 
 def ablation(results: Results) -> Figure | None:
@@ -199,14 +198,13 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
     beside = 0.025 * extent  # offset of the paper's points
     near = min(0.03 * extent, 0.4 * closest / len(arms))
 
-    def look(arm: str, view: str) -> tuple[str, str, str]:
-        if not together:
-            return plot.colours[arm], plot.shapes[arm], "-"
-        place = views.index(view)
-        return tint(plot.colours[arm], 0.3 * place), MARKERS[place % 6], ("-", "--", ":", "-.")[place % 4]
+    looks = {(arm, view): (plot.colours[arm], plot.shapes[arm], "-") for arm in arms for view in views}
+    for arm, (place, view) in product(arms, enumerate(views if together else ())):
+        dashes = ("-", "--", ":", "-.")[place % 4]
+        looks[arm, view] = tint(plot.colours[arm], 0.3 * place), MARKERS[place % 6], dashes
 
     def line(axes: Axes, group: list[GridPoint], arm: str, view: str) -> None:
-        (colour, marker, dashes), path = look(arm, view), []
+        (colour, marker, dashes), path = looks[arm, view], []
         shift = (arms.index(arm) - (len(arms) - 1) / 2) * near
         for spot in group:
             seeds, name = plot.percents(plot.cells(spot, arm), view), spot.number(arm, view)
@@ -224,20 +222,18 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
 
     def panel(axes: Axes, one: tuple[str, list[str]]) -> None:
         name, part = one
-        for arm in arms:
-            for view in part:
-                line(axes, groups[name], arm, view)
+        for arm, view in product(arms, part):
+            line(axes, groups[name], arm, view)
         title = [name] * (len(groups) > 1) + [part[0].upper()] * (len(parts) > 1)
         axes.set_xticks(positions, labels)
         axes.set(xlabel=setting, title=words(", ".join(title), 40, 2))
         axes.grid()
 
     keys = []
-    for arm in arms:
-        for view in views if together else views[:1]:
-            colour, marker, _ = look(arm, view)
-            named = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
-            keys.append(dot(marker, colour, ", ".join(named)))
+    for arm, view in product(arms, views if together else views[:1]):
+        colour, marker, _ = looks[arm, view]
+        named = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
+        keys.append(dot(marker, colour, ", ".join(named)))
     name, title = ("steps", "training steps") if setting == "train.steps" else (f"axis-{setting}", setting)
     texts = {"views": _join_views(results.views), "setting": setting, "title": title}
     shown = [(group, part) for group in groups for part in parts]
