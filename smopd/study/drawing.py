@@ -195,7 +195,15 @@ class Plot:
                 panel(axes, one)
             if ylabel:
                 sheet.supylabel(ylabel, fontsize=8)
-            self._key(sheet, handles, in_key, bool(whisker))
+            # One legend above the panels, which explains hollow points too.
+            single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
+            paper = Line2D([], [], label="paper", **PAPER)
+            keys = [*handles, *[single] * (whisker != "" and "single" in self.points)]
+            keys += [paper] * ("paper" in self.points)
+            if keys:
+                labels, in_key = [words(key.get_label(), 30, 2) for key in keys], min(in_key, len(keys))
+                looks: dict[str, Any] = {"ncols": in_key, "handlelength": 1.6, "columnspacing": 1.4}
+                sheet.legend(keys, labels, loc="outside upper center", **looks)
             svg = svg_text(sheet, heading)
             sheet.set_layout_engine("none")  # the layout is already done
             metadata = {"Title": heading, "CreationDate": None, "Creator": None}
@@ -204,17 +212,6 @@ class Plot:
         notes = (text for point, text in FIGURES["points"].items() if point in drawn)
         caption = visible(" ".join([lead, *notes]))
         return Figure(name or kind, heading, caption, svg, pdf.getvalue(), self.numbers)
-
-    def _key(self, sheet: Sheet, handles: Sequence[Any], columns: int, points: bool) -> None:
-        """Add one legend above the panels; `points`: it explains hollow points too."""
-        single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
-        paper = Line2D([], [], label="paper", **PAPER)
-        keys = [*handles, *[single] * (points and "single" in self.points)]
-        keys += [paper] * ("paper" in self.points)
-        if keys:
-            labels, columns = [words(handle.get_label(), 30, 2) for handle in keys], min(columns, len(keys))
-            looks: dict[str, Any] = {"ncols": columns, "handlelength": 1.6, "columnspacing": 1.4}
-            sheet.legend(keys, labels, loc="outside upper center", **looks)
 
 
 @cache
@@ -233,10 +230,7 @@ def tint(colour: str, share: float) -> str:
 
 def words(text: object, width: int = 22, lines: int = 3) -> str:
     """Wrap a name of any length into a few short lines."""
-    parts = textwrap.wrap(visible(str(text)), width) or [""]
-    if len(parts) > lines:
-        parts = [*parts[: lines - 1], parts[lines - 1][: width - 1] + "…"]
-    return "\n".join(parts)
+    return "\n".join(textwrap.wrap(visible(str(text)), width, max_lines=lines, placeholder="…"))
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -275,7 +269,6 @@ def dot(marker: str, colour: str, label: str) -> Line2D:
 
 
 def settings(point: dict[str, Any]) -> list[str]:
-    """{"train.steps": 40} -> ["train.steps=40"]."""
     return [f"{name}={value}" for name, value in point.items()]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+from scipy.special import gammaincinv, ndtr, stdtrit
 
 from smopd.study.statistics import FLOOR, arms, components
 
@@ -85,7 +85,6 @@ def detectable(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[
 
 
 def sentence(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Options]) -> str:
-    """What a design can detect, as a sentence."""
     smallest = detectable(items, seeds, power=power, **options)
     design = f"With {items} items and {'1 seed' if seeds == 1 else f'{seeds} seeds'} an arm"
     level = f"(power {power:.0%}, two-sided {100 * options.get('alpha', ALPHA):g}%)"
@@ -139,13 +138,9 @@ def _thresholds(
 
 
 def _spreads(df: int, count: int) -> np.ndarray:
-    """Equally likely values of a sample variance whose expectation is 1."""
-    from scipy.stats import chi2
-
-    return np.asarray(chi2.ppf((np.arange(count) + 0.5) / count, df)) / df
+    """Equally likely values of a sample variance whose expectation is 1: quantiles of chi-squared over df."""
+    return 2 * gammaincinv(df / 2, (np.arange(count) + 0.5) / count) / df
 
 
 def _power(effect: float, se: float, critical: np.ndarray) -> float:
-    from scipy.stats import norm
-
-    return float(np.mean(norm.sf((critical - effect) / se) + norm.sf((critical + effect) / se)))
+    return float(np.mean(ndtr((effect - critical) / se) + ndtr(-(effect + critical) / se)))

@@ -37,7 +37,6 @@ SAME = 1e-9  # relative tolerance: last digits of sums may differ between proces
 
 
 def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
-    """Collect a study, write results.json and the report; return the results and the page."""
     require_writable(folder.study_path / "report")
     results = collect(folder, track=track)
     save_results(folder.study_path / "results.json", results)
@@ -216,7 +215,6 @@ def markdown_tables(tables: Sequence[StudyTable]) -> str:
 
 
 def latex_table(table: StudyTable, document: Document) -> str:
-    """A file for \\input: comments with the origin, then the table."""
     wanted = {folder for number in table.numbers() for folder in number.sources}
     sources = [cell.source for cell in document.runs if cell.source.folder in wanted]
     configs = "config hashes: " + " ".join(dict.fromkeys(short(s.config) for s in sources))
@@ -226,7 +224,6 @@ def latex_table(table: StudyTable, document: Document) -> str:
 
 
 def render_json(document: Document) -> str:
-    """Every number with its id, value (twelve digits), printed form and runs; and the runs."""
     results = document.results
     numbers = [asdict(n) | {"value": round_finite(n.value, 12)} for n in document.numbers]
     runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]

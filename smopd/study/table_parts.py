@@ -103,8 +103,6 @@ def mean_entry(path: tuple[object, ...], values: Sequence[tuple[Cell, float]], s
 
 
 def point_label(axes: dict[str, Any]) -> str:
-    """{"train.steps": 40} -> "train.steps = 40"."""
-
     def show(value: Any) -> str:  # quoted if it could be read as several
         simple = isinstance(value, str) and not set(value) & set(',="')
         return value if simple else json.dumps(value, ensure_ascii=False)

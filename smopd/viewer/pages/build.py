@@ -120,13 +120,13 @@ def _read(
     written.append(_put(data / "search.js", script("search", json_bytes(texts))))
     # One column per field; repeated words are stored by number.
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
-    words = {name: list(dict.fromkeys(columns.get(name, ()))) for name in ("view", "task", "status")}
-    coded = {name: [words[name].index(word) for word in columns.get(name, ())] for name in words}
+    distinct = {name: list(dict.fromkeys(columns.get(name, ()))) for name in ("view", "task", "status")}
+    coded = {name: [*map(kinds.index, columns.get(name, ()))] for name, kinds in distinct.items()}
     numbers = {str(path.resolve()): number for number, path in enumerate(folders)}
     index = {
         "runs": runs,
         "sources": [_source_row(key, source) for key, source in zip(keys, sources, strict=True)],
-        "rows": {**columns, **coded, "words": words},
+        "rows": {**columns, **coded, "words": distinct},
         "studies": [study_payload(collect(study), study.path, numbers) for study in studies],
         "summaries": [] if studies else list(_summaries(runs, sources, keys, logged)),
     }

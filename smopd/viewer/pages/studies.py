@@ -34,8 +34,8 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
             {"seed": cell.seed, "value": float(row.mean()), "run": run}
             for cell, row, run in zip(cells, matrix, runs, strict=True)
         ]
-        mean = float(matrix.mean())
-        return {"arm": name, "mean": mean, "low": low, "high": high, "seeds": seeds, "flips": []}
+        ends = {"mean": float(matrix.mean()), "low": low, "high": high}
+        return {"arm": name, **ends, "seeds": seeds, "flips": []}
 
     views = []
     for view in make.views:
@@ -46,15 +46,12 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
                 arms.append(arm(label, cells, view) | _against_reference(make, place, view))
         views.append({"view": view, "arms": arms})
     return {
-        "name": results.name,
+        **{name: getattr(results, name) for name in ("name", "about", "reference", "missing")},
         "title": results.title or results.name,
-        "about": results.about,
-        "reference": results.reference,
         "verdicts": verdict_lines(results, make.effects),
         "sentences": comparison_sentences(results, make.effects),
         "seeds": len(results.seeds),
         "items": len(results.items),
-        "missing": results.missing,
         "views": views,
     }
 
