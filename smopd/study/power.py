@@ -7,7 +7,7 @@ with normal means. For several comparisons, pass a smaller `alpha`.
 
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any, Required, TypedDict, Unpack
+from typing import Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,9 +42,6 @@ class Design:
     seed_sd: float
     discordance: float
     noise: float
-
-    def spreads(self) -> dict[str, Any]:
-        return {"seed_sd": self.seed_sd, "discordance": self.discordance, "noise": self.noise}
 
 
 def design(a: ArrayLike, b: ArrayLike) -> Design:

@@ -217,13 +217,18 @@ class Scheduler:
 
     def _stop(self) -> None:
         """Interrupt every process and wait; a second Ctrl-C kills them."""
-        processes = [process for _, process, _, _ in self.running.values()]
-        _signal(processes, signal.SIGINT)
+        self._signal(signal.SIGINT)
         try:
-            for process in processes:
+            for _, process, _, _ in self.running.values():
                 process.wait()
         except KeyboardInterrupt:
-            _signal(processes, signal.SIGKILL)
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        for _, process, _, _ in self.running.values():
+            with suppress(ProcessLookupError):  # it has just ended
+                if process.poll() is None:
+                    os.killpg(process.pid, number)
 
 
 def time_left(scheduler: Scheduler) -> float | None:
@@ -263,12 +268,6 @@ def visible_devices() -> list[str]:
     import torch
 
     return [str(i) for i in range(torch.cuda.device_count())]
-
-
-def _signal(processes: list["subprocess.Popen[bytes]"], number: int) -> None:
-    for process in (process for process in processes if process.poll() is None):
-        with suppress(ProcessLookupError):  # it has just ended
-            os.killpg(process.pid, number)
 
 
 def _end_with_parent() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -125,7 +126,7 @@ def power_table(make: TableBuilder) -> StudyTable:
             if typical is None:
                 continue
             number = Origin(make.path("power", first._replace(arm=""), view), cells).number
-            detect = partial(detectable, typical.items, seeds, **typical.spreads(), verdict=True)
+            detect = partial(detectable, seeds=seeds, **asdict(typical), verdict=True)
             alone, corrected = (detect(alpha=ALPHA / n) for n in (1, len(make.effects[view])))
             entries = (
                 number("seeds", seeds, whole),
@@ -227,7 +228,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     for view in make.views:
         spread, seeds, _ = _design(make, view, make.places)
         if spread is not None:
-            smallest = sentence(spread.items, seeds, **spread.spreads(), verdict=True)
+            smallest = sentence(seeds=seeds, **asdict(spread), verdict=True)
             sds = f"seed sd {_unsigned(spread.seed_sd)} points, discordance {_unsigned(spread.discordance)}"
             lines.append(f"{view.upper()}, power: {smallest}; {sds}.")
     return lines

@@ -51,9 +51,9 @@ class Accuracy(NamedTuple):
         return self.correct / self.total if self.total else None
 
 
-def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
-    numbers = Accuracy._fields[2:]
-    return [Accuracy(stage, view.upper(), *(v[name] for name in numbers)) for view, v in views.items()]
+def accuracies_of(views_by_stage: Mapping[str, Mapping[str, Any]]) -> list[Accuracy]:
+    pairs = [(stage, view, v) for stage, views in views_by_stage.items() for view, v in views.items()]
+    return [Accuracy(s, view.upper(), *(v[name] for name in Accuracy._fields[2:])) for s, view, v in pairs]
 
 
 class ShownComparison(NamedTuple):

@@ -63,7 +63,7 @@ class EvaluationGroup:
                 if not fresh:
                     continue
                 seen |= set(fresh)
-                accuracies += report.accuracies_of(stage, fresh)
+                accuracies += report.accuracies_of({stage: fresh})
                 notes.append(f"{stage}: {side + ', ' if stage == TRAINED else ''}{evaluation.where}")
                 notes += [f"{stage}: {note}" for note, _ in report.verdict_notes(summary | {"views": fresh})]
                 if stage in (BASE, TRAINED):

@@ -60,23 +60,20 @@ def summary_table(summary: dict[str, Any]) -> Group:
 
 
 def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dict[str, Any]) -> Group:
-    sides = {"base": base, "trained": trained}
-    accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
+    accuracies = report.accuracies_of({"base": base["views"], "trained": trained["views"]})
     what = "base against trained"
     return accuracy_table(accuracies, [report.compare(f"{v.upper()}: {what}", c) for v, c in changes.items()])
 
 
 def comparison_table(result: dict[str, Any]) -> Group:
-    accuracies, changes = [], []
-    for stage in ("a", "b"):
-        views = {view: v[stage] for view, v in result["views"].items()}
-        accuracies += report.accuracies_of(stage.upper(), views)
-    for view, v in result["views"].items():
+    views, changes = result["views"], []
+    sides = {stage.upper(): {view: v[stage] for view, v in views.items()} for stage in ("a", "b")}
+    for view, v in views.items():
         tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
         changes += [report.compare(view.upper(), v["change"])]
         changes += [report.compare(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
     names = (_note(f"{stage.upper()}: {result[stage]}") for stage in ("a", "b"))
-    return Group(*names, accuracy_table(accuracies, changes))
+    return Group(*names, accuracy_table(report.accuracies_of(sides), changes))
 
 
 def _views_table(summary: dict[str, Any]) -> Table:

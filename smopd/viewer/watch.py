@@ -54,18 +54,13 @@ def frame(run: Path, width: int) -> RenderableType:
 
 
 def _progress(now: dict[str, Any], width: int) -> RenderableType:
-    facts = [f"step {now['step']}/{now['steps']}"]
-    if now["seconds_a_step"] is not None:
-        facts.append(f"{now['seconds_a_step']:.1f} s/step")
-    if now["tokens_a_second"] is not None:
-        facts.append(f"{now['tokens_a_second']:.0f} tokens/s")
-    if now["step"] < now["steps"] and now["seconds_left"] is not None:
-        facts.append(f"ETA {timedelta(seconds=round(now['seconds_left']))}")
-    if now["step"] >= now["steps"]:
-        facts.append("finished")
-    elif not now["working"]:
-        facts.append("nobody works on it")
-    bar = ProgressBar(total=max(1, now["steps"]), completed=now["step"], width=min(30, max(10, width // 3)))
+    step, steps, left = now["step"], now["steps"], now["seconds_left"]
+    facts = [f"step {step}/{steps}"]
+    facts += [f"{each:.1f} s/step"] if (each := now["seconds_a_step"]) is not None else []
+    facts += [f"{rate:.0f} tokens/s"] if (rate := now["tokens_a_second"]) is not None else []
+    facts += [f"ETA {timedelta(seconds=round(left))}"] if step < steps and left is not None else []
+    facts += ["finished"] if step >= steps else [] if now["working"] else ["nobody works on it"]
+    bar = ProgressBar(total=max(1, steps), completed=step, width=min(30, max(10, width // 3)))
     line = Table.grid(padding=(0, 2))
     line.add_row(bar, Text("  ".join(facts)))
     return line
