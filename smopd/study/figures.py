@@ -21,14 +21,11 @@ from smopd.study.figures_training import training_figures
 from smopd.study.results import Results
 from smopd.study.statistics import mean_sd
 
-CLOSE = 0.06  # labels of values closer than this share of the range would overlap
-
 
 def make_figures(results: Results) -> list[Figure]:
     figures = [ablation(results), effects(results), cross_scale(results), seeds(results)]
     figures += [axis_figure(results, setting) for setting in results.axes]
-    drawn = [figure for figure in figures if figure is not None]
-    return [schematic(), *drawn, *training_figures(results)]
+    return [schematic(), *filter(None, figures), *training_figures(results)]
 
 
 def _place_rows(rows: Sequence[str], views: Sequence[str], height: float) -> Iterator[tuple[str, str, float]]:
@@ -251,7 +248,8 @@ def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
     if min(places) > 0 and max(places) / min(places) >= 50:
         places = [log10(v) for v in places]
     nearest = min(b - a for a, b in pairwise(sorted(places)))
-    return (places if nearest > CLOSE * (max(places) - min(places)) else even), labels
+    # Labels of values closer than this share of the range would overlap.
+    return (places if nearest > 0.06 * (max(places) - min(places)) else even), labels
 
 
 def _join_views(views: Sequence[str]) -> str:

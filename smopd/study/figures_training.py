@@ -17,8 +17,6 @@ from smopd.study.drawing import name_rows, note, settings, spread, tint, words  
 from smopd.study.results import Cell, Results
 
 METRICS, SHARES = (FIGURES[kind]["panels"] for kind in ("curves", "gradients"))
-BANDS = 6  # with more lines than this, the bands would hide each other
-PANELS = 9  # more curves than this would be too small to read
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -41,8 +39,8 @@ class Line(NamedTuple):
 
 def training_figures(results: Results) -> list[Figure]:
     shared = _lines(Plot(results))
-    figures = [draw(Plot(results), *one) for draw in (_curves, _calibration, _gradients) for one in shared]
-    return [figure for figure in figures if figure is not None]
+    figures = (draw(Plot(results), *one) for draw in (_curves, _calibration, _gradients) for one in shared)
+    return [*filter(None, figures)]
 
 
 def _lines(plot: Plot) -> list[tuple[GridPoint, list[Line]]]:
@@ -74,12 +72,12 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
     for key in dict.fromkeys([*ordered, *logged]):
         stacked = {line.name: _stack_seeds(line.cells, key) for line in lines}
         data[key] = {name: rows for name, rows in stacked.items() if len(rows)}
-    metrics = [key for key, by in data.items() if by][:PANELS]
+    metrics = [key for key, by in data.items() if by][:9]  # more would be too small to read
     if not metrics:
         return None
     window = max(rows.shape[1] for by in data.values() for rows in by.values()) // 20
     drawn = [line for line in lines if any(line.name in data[key] for key in metrics)]
-    banded = len(drawn) <= BANDS
+    banded = len(drawn) <= 6  # more bands would hide each other
 
     def panel(axes: Axes, key: str) -> None:
         for line, dashes in zip(drawn, cycle(DASHES), strict=False):

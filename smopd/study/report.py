@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from smopd.study.drawing import Figure
 
 _HASH = re.compile(r"\b[0-9a-f]{16,}\b")
-WIDE = 500  # points; a wider drawing takes the full width of the page
-OWNED = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may delete
 SAME = 1e-9  # relative tolerance: last digits of sums may differ between processors
 
 
@@ -166,7 +164,8 @@ def render_html(document: Document) -> str:
     plates = []
     for figure in document.figures:
         width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
-        plates.append((figure, inline_svg(figure), width is not None and float(width[1]) > WIDE))
+        wide = width is not None and float(width[1]) > 500  # takes the full width of the page
+        plates.append((figure, inline_svg(figure), wide))
     return str(render("study.html", document=document, missing=missing, plates=plates, short=short))
 
 
@@ -328,5 +327,6 @@ def _excerpt(line: str | None, other: str | None) -> str:
 
 
 def _find_leftovers(out: Path, files: dict[str, bytes]) -> list[str]:
-    there = sorted(path for kind in OWNED for path in out.glob(kind) if path.is_file())
-    return [name for name in (path.relative_to(out).as_posix() for path in there) if name not in files]
+    kinds = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may delete
+    there = (path.relative_to(out).as_posix() for k in kinds for path in out.glob(k) if path.is_file())
+    return sorted(name for name in there if name not in files)

@@ -30,7 +30,6 @@ from smopd.runs.layout import CONFIG, EVAL, METRICS
 from smopd.study.plan import PlannedCell, Study, parse_study
 from smopd.training.interrupt import interruptible
 
-POLL = 0.2  # seconds between polls of the processes
 REPORT_EVERY = 2.0  # seconds between reports, which read files of every cell
 EVALUATION_SHARE = 0.3  # assumed share of a cell's time
 
@@ -167,7 +166,7 @@ class Scheduler:
                     job = waiting.pop(0)
                     job.attempts, job.error, job.began_at = job.attempts + 1, "", _part(job)
                     self._launch(slot, job, list(job.commands), time.monotonic())
-            time.sleep(POLL)
+            time.sleep(0.2)
             waiting += [failed for slot in list(self.running) if (failed := self._look(slot))]
             if time.monotonic() - reported >= REPORT_EVERY:
                 report(self)

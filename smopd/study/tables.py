@@ -19,7 +19,6 @@ from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table
 from smopd.tables import Row
 
 _unsigned = partial(points, sign=False)
-MANY = 8  # arms that one sentence describes in full
 
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
@@ -217,7 +216,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     for view in make.views:
         for verdict in VERDICTS:
             those = [(p, effect) for p, effect in make.effects[view].items() if effect.verdict == verdict]
-            short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the details
+            short = len(those) > 8 and verdict not in ("gain", "loss")  # the table has the details
             some = [_describe_effect(make, place, effect, short) for place, effect in those]
             phrase = TABLES["verdicts"][verdict].format(reference=results.reference)
             lines += [f"{view.upper()}, {phrase}: {'; '.join(some)}."] if some else []

@@ -22,7 +22,6 @@ from smopd.verify.verdict import describe_verdict
 from smopd.viewer.pages.packing import CHARTS, json_bytes, read_app, read_script
 
 ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
-NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
 POINTS = 500  # values of a curve on the page, at most
 # The view teacher: who answered, and how the user turns were presented.
 TEACHERS = {
@@ -143,7 +142,7 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 def notices(full: float | None, train: str, evaluated: str) -> list[str]:
     """Caveats about a run's numbers; `full` is the accuracy of FULL before training."""
     lines = []
-    if full is not None and full < NEAR_ZERO:
+    if full is not None and full < 0.05:
         either = "the model does not solve the whole task either"
         lines.append(f"FULL is {percent(full)} before training: nothing to distil, {either}.")
     files = [path for path in map(Path, (train, evaluated)) if path.is_file()]

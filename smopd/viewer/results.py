@@ -29,8 +29,6 @@ from smopd.viewer import report
 from smopd.viewer.pages.conversations import answer_text
 from smopd.viewer.pages.summary import select_examples
 
-NOT_IN_HEADING = ("examples", "verifiers", "rules", "data")  # hashes etc.; the data come first
-
 
 @dataclass
 class EvaluationGroup:
@@ -90,7 +88,8 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
     conditions = [flatten(group.evaluations[0].conditions) for group in groups]
     for group, values in zip(groups, conditions, strict=True):
         unlike = (key for key in values if any(other.get(key) != values[key] for other in conditions))
-        named = [f"{k} = {json.dumps(values[k])}" for k in unlike if not k.startswith(NOT_IN_HEADING)]
+        unnamed = ("examples", "verifiers", "rules", "data")  # hashes etc.; the data come first
+        named = [f"{k} = {json.dumps(values[k])}" for k in unlike if not k.startswith(unnamed)]
         group.heading = ", ".join([str(values.get("data", "")), *named])
     return groups, [*gone, *(e for e in evaluations if e.summary is None)]
 

@@ -15,8 +15,6 @@ from smopd.tables import Row, Table
 from smopd.viewer import report
 from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison
 
-NARROW = 90  # minimum columns for two replies side by side
-
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
     """Print one task's conversation before and after training, side by side, or stacked if narrow."""
@@ -112,7 +110,7 @@ def _note(line: str, style: str = "") -> Text:
     return Text(f"  {visible(line)}", style=style, overflow="fold")
 
 
-def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = NARROW) -> None:
+def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = 90) -> None:
     """Print cells in columns, or one below the other on a terminal of fewer than `least` columns."""
     if console.width < least or len(cells) == 1:
         for cell in cells:

@@ -18,7 +18,6 @@ from smopd.viewer.pages.conversations import Part, Shown, rollouts_of
 from smopd.viewer.pages.runs import read_run
 
 CURVES = ("loss", "outcome", "delta", "weight", "kept", "clipped", "entropy", "divergence", "grad_norm")
-BLOCKS = "▁▂▃▄▅▆▇█"
 RECENT = 10  # steps from which the time left is estimated
 LEVELS = (0.005, 0.03, 0.12, 0.5)  # divergences, in nats, at which the shade gets darker
 RAMP = ("", "white on #203548", "white on #264b69", "white on #29567a", "white on #2f6c9c")
@@ -76,7 +75,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     for share in np.array_split(column, min(width, len(values))):
         some = share[~np.isnan(share)]
         level = (some.mean() - low) / (high - low) if len(some) and high > low else 0.0
-        drawn += BLOCKS[min(7, int(level * 8))] if len(some) else " "
+        drawn += "▁▂▃▄▅▆▇█"[min(7, int(level * 8))] if len(some) else " "
     return drawn
 
 

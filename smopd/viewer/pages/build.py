@@ -29,13 +29,11 @@ from smopd.viewer.pages.runs import ConversationSource, read_run, sources_of
 from smopd.viewer.pages.studies import study_payload, study_runs
 from smopd.viewer.pages.summary import improved
 
-FOLDER = "view"
-
 
 def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet) -> Path:
     """Write the pages of runs, studies, evaluations or folders of them; return the file to open."""
     runs, studies = discover(paths)
-    folder = out or paths[0] / FOLDER
+    folder = out or paths[0] / "view"
     taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if taken and not (folder / "data").is_dir():
         problem = "is there and holds no pages of smopd; nothing was written, choose another --out"

@@ -12,8 +12,6 @@ from smopd.study.run import StudyFolder
 from smopd.study.table_parts import Place, TableBuilder
 from smopd.study.tables import comparison_sentences, verdict_lines
 
-FLIPS = 100  # items listed per arm, at most
-
 
 def study_runs(folder: StudyFolder) -> list[Path]:
     """The run folders of a study that exist: the untrained models, then the cells."""
@@ -69,9 +67,9 @@ def _against_reference(make: TableBuilder, place: Place, view: str) -> dict[str,
 
 
 def _flips(make: TableBuilder, place: Place, view: str) -> list[dict[str, Any]]:
-    """Items whose share of right runs differs most from the reference, by at least 0.5."""
+    """Items whose share of right runs differs most from the reference, by at least 0.5; at most 100."""
     treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
     change = treatment - reference
-    order = [k for k in np.argsort(-np.abs(change), kind="stable") if abs(change[k]) >= 0.5][:FLIPS]
+    order = [k for k in np.argsort(-np.abs(change), kind="stable") if abs(change[k]) >= 0.5][:100]
     items = make.results.items
     return [{"id": items[k], "from": float(reference[k]), "to": float(treatment[k])} for k in order]
