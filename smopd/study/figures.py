@@ -56,8 +56,7 @@ def ablation(results: Results) -> Figure | None:
                 plot.add(name, estimate)
             else:
                 end = plot.mean_point(axes, name, estimate, y, colour, "o", 3.2)
-            value = plot.printed_accuracy(spot, arm, view)
-            plot.paper_point(axes, name, value, y + 0.28 * thick)
+            value = plot.paper_point(axes, spot, arm, view, y + 0.28 * thick)
             text = percent(estimate.mean / 100).removesuffix("%")  # rounded as in the tables
             note(axes, text, (min(max(end, value or 0), 103), y), (6, 0), va="center")
         name_rows(axes, names, "accuracy, %", words(spot.label, 40, 2))
@@ -90,7 +89,7 @@ def effects(results: Results) -> Figure | None:
             shown = note(axes, text, (delta.mean, y), (0, 4.5), ha="center", fontsize=6.5)
             # The zero line must not run through it.
             shown.set_bbox({"fc": "white", "ec": "none", "pad": 0.3})
-            plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), y + 0.3 * step)
+            plot.paper_point(axes, spot, arm, view, y + 0.3 * step, delta=True)
         difference = words(f"difference from {results.reference}, points", 44, 2)
         name_rows(axes, arms, difference, words(spot.label, 40, 2))
         axes.margins(x=0.12)
@@ -123,7 +122,7 @@ def cross_scale(results: Results) -> Figure | None:
                     line.append((x, delta.mean))
                     name = spot.number(arm, view, "delta")
                     plot.mean_point(axes, name, delta, x, colour, plot.shapes[arm], upright=True)
-                    plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), x + 0.05, upright=True)
+                    plot.paper_point(axes, spot, arm, view, x + 0.05, upright=True, delta=True)
             if line:
                 axes.plot(*zip(*line, strict=True), color=tint(colour, 0.5), lw=0.9, zorder=1)
         axes.set_xticks(range(len(models)), [words(model, 14) for model in models])
@@ -161,11 +160,10 @@ def seeds(results: Results) -> Figure | None:
             if last:
                 axes.errorbar(mean, row, xerr=sd, color=INK, lw=1, capsize=3)
                 plot.numbers.append((f"{name}/sd", sd))
-            paper, value = plot.printed(spot, arm), plot.printed_accuracy(spot, arm, view)
-            if paper and value is not None:
+            if (paper := plot.printed(spot, arm)) and (value := paper.accuracy(view)) is not None:
                 thin: dict[str, Any] = {"color": MUTED, "elinewidth": 0.8, "capsize": 2, "fmt": "none"}
                 axes.errorbar(value, row + 0.42, xerr=paper.sd(view), **thin)
-            plot.paper_point(axes, name, value, row + 0.42)
+            plot.paper_point(axes, spot, arm, view, row + 0.42)
         name_rows(axes, arms, f"{view.upper()} accuracy, %", words(spot.label, 40, 2))
         axes.margins(x=0.08)
 
@@ -213,7 +211,7 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
                 small: dict[str, Any] = {"marker": ".", "ms": 3.5, "mew": 0, "ls": "none", "zorder": 2}
                 axes.plot([x + 0.4 * near] * len(seeds), seeds, color=colour, **small)
             plot.mean_point(axes, name, estimate, x, colour, marker, 4.6, upright=True)
-            plot.paper_point(axes, name, plot.printed_accuracy(spot, arm, view), x + beside, upright=True)
+            plot.paper_point(axes, spot, arm, view, x + beside, upright=True)
         if path:
             axes.plot(*zip(*path, strict=True), color=colour, ls=dashes, lw=1.2, zorder=1.5)
 
