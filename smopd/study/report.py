@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from smopd.errors import UserError
 from smopd.files import require_writable, write_bytes
 from smopd.formatting import esc
-from smopd.pages import Markup, minus, render
+from smopd.pages import Markup, minus, render, render_text
 from smopd.study.collect import collect
 from smopd.study.results import Cell, Results, json_by_rows, load_results, round_finite, save_results
 from smopd.study.run import StudyFolder, study_folders
@@ -179,38 +179,9 @@ def inline_svg(figure: "Figure") -> Markup:
     return Markup(text.replace("<svg", f'<svg role="img" aria-label="{esc(figure.title)}"', 1))
 
 
-def render_markdown(document: Document) -> str:
-    parts = [markdown_opening(document), markdown_tables(document.tables)]
-    parts += ["## Figures"] if document.figures else []
-    for figure in document.figures:
-        title = markdown(figure.title)
-        parts += [f"### {title}", f"![{title}](figures/{figure.name}.svg)", markdown(figure.caption)]
-    if document.sentences:
-        parts += ["## Every comparison in words", _list(document.sentences)]
-    about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
-    origin = short(document.provenance().markdown())
-    return "\n\n".join(part for part in [*parts, "## Provenance", about, origin] if part) + "\n"
-
-
-def markdown_opening(document: Document) -> str:
-    about, missing = document.results.about, document.results.missing
-    parts = [f"# {markdown(document.title)}", markdown(document.subtitle())]
-    parts += [markdown(about), _list(document.summary)]
-    parts += ["**No result yet for:**", _list(missing)] if missing else []
-    return "\n\n".join(part for part in parts if part)
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {markdown(line)}" for line in lines)
-
-
-def markdown_tables(tables: Sequence[StudyTable]) -> str:
-    parts = []
-    for section, some in groupby(tables, lambda table: table.section):
-        parts.append(f"## {markdown(section)}")
-        for table in some:
-            parts += [f"### {markdown(table.title)}", markdown(table.caption), table.markdown()]
-    return "\n\n".join(part for part in parts if part)
+def render_markdown(document: Document, brief: bool = False) -> str:
+    texts = {"document": document, "brief": brief, "md": markdown, "short": short}
+    return render_text(__package__, "report.md.jinja", **texts)
 
 
 def latex_table(table: StudyTable, document: Document) -> str:
