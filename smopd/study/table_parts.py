@@ -136,7 +136,6 @@ class TableBuilder:
         return dict(zip(comparisons, family(list(comparisons.values())), strict=True))
 
     def pair(self, place: Place, view: str) -> tuple[list[Cell], list[Cell]]:
-        """The runs of an arm and of its reference that played a view."""
         return self.cells(place, view), self.cells(place._replace(arm=self.results.reference), view)
 
     def matrices(self, place: Place, view: str) -> list[np.ndarray]:
@@ -148,9 +147,8 @@ class TableBuilder:
         return [cell for cell in cells if not view or view in cell.right]
 
     def base(self, place: Place, view: str = "") -> list[Cell]:
-        here = [cell for cell in self.results.base if cell.model == place.model]
-        here = [cell for cell in here if cell.axes in ({}, self.axes_of[place.point])]
-        return [cell for cell in here if not view or view in cell.right]
+        cells = (cell for cell in self.results.base if cell.model == place.model)
+        return [cell for cell in cells if not view or view in cell.right]
 
     def change(self, place: Place, view: str) -> Clustered | None:
         """An arm against the untrained model; None if either, or a second item, is missing."""

@@ -21,8 +21,6 @@ from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
 from smopd.viewer.pages.packing import CHARTS, json_bytes, read_app, read_script
 
-ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
-POINTS = 500  # values of a curve on the page, at most
 # The view teacher: who answered, and how the user turns were presented.
 TEACHERS = {
     "averaged": "the run's averaged teacher (teacher.safetensors of the checkpoint)",
@@ -218,7 +216,7 @@ def tabulate_metrics(run: Mapping[str, Any]) -> Table:
 
 
 def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Columns of at most POINTS means for the charts; if a restart repeated a step, the later row counts."""
+    """Columns of at most 500 means for the charts; if a restart repeated a step, the later row counts."""
     rows: dict[float, dict[str, Any]] = {}
     for row in metrics:
         step = finite(row.get("step"))
@@ -226,7 +224,7 @@ def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             rows.setdefault(step, {}).update({k: v for k, v in row.items() if v is not None})
     steps = sorted(rows)
     names = dict.fromkeys(name for row in rows.values() for name in row if name != "step")
-    every = max(1, ceil(len(steps) / POINTS))
+    every = max(1, ceil(len(steps) / 500))
     parts = [steps[i : i + every] for i in range(0, len(steps), every)]
     columns = {name: [curve_point(rows[step].get(name) for step in part) for part in parts] for name in names}
     last = [part[-1] for part in parts]
@@ -269,4 +267,4 @@ def _bars(accuracies: Sequence[Accuracy]) -> list[dict[str, Any]]:
 
 def without_advice(page: str) -> str:
     """Remove the section on what is missing, which no number depends on."""
-    return re.sub(f"{ADVICE[0]}.*?{ADVICE[1]}", "", page, flags=re.DOTALL)
+    return re.sub("<!-- advice -->.*?<!-- end of advice -->", "", page, flags=re.DOTALL)

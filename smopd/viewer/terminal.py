@@ -17,7 +17,6 @@ from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison
 
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
-    """Print one task's conversation before and after training, side by side, or stacked if narrow."""
     task = pair.before
     title = Text(visible(cut(task.id, LABEL)).replace("\n", " "), style="bold")
     console.print(Rule(title, align="left", style="dim"))
@@ -46,7 +45,6 @@ def accuracy_table(
 
 
 def summary_table(summary: dict[str, Any]) -> Group:
-    """One evaluation: views with intervals, by task and number of shards, against FULL."""
     views = summary["views"]
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
     against["SHARDED against TEACHER"] = teacher = summary.get("teacher_minus_sharded")
