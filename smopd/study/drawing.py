@@ -99,7 +99,8 @@ class Plot:
             self.spots.append(GridPoint(model, point, label))
 
     def cells(self, spot: GridPoint, arm: str) -> list[Cell]:
-        return self.results.group(spot.model, arm, spot.point)
+        untrained = [cell for cell in self.results.base if cell.model == spot.model]
+        return untrained if arm == "base" else self.results.group(spot.model, arm, spot.point)
 
     def percents(self, cells: Sequence[Cell], view: str) -> list[float]:
         """Accuracies in percent, one per seed, of the cells that played the view."""

@@ -39,15 +39,13 @@ def ablation(results: Results) -> Figure | None:
     plot, views = Plot(results), results.views
     if not plot.spots or not views or (len(results.arms) == 1 and len(results.points()) > 1):
         return None
-    based = {cell.model: cell for cell in results.base}
-    names = (["base"] if any(spot.model in based for spot in plot.spots) else []) + plot.arms
+    names = (["base"] if any(plot.cells(spot, "base") for spot in plot.spots) else []) + plot.arms
     thick = 0.84 / len(views)
 
     def panel(axes: Axes, spot: GridPoint) -> None:
         for arm, view, y in _place_rows(names, views, thick):
-            untrained = arm == "base" and spot.model in based
-            cells, colour = [based[spot.model]] if untrained else plot.cells(spot, arm), plot.colours[arm]
-            estimate, name = spread(plot.percents(cells, view)), spot.number(arm, view)
+            estimate, name = spread(plot.percents(plot.cells(spot, arm), view)), spot.number(arm, view)
+            colour = plot.colours[arm]
             if estimate is None:
                 continue
             end = estimate.mean
@@ -198,27 +196,24 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
         dashes = ("-", "--", ":", "-.")[place % 4]
         looks[arm, view] = tint(plot.colours[arm], 0.3 * place), MARKERS[place % 6], dashes
 
-    def line(axes: Axes, group: list[GridPoint], arm: str, view: str) -> None:
-        (colour, marker, dashes), path = looks[arm, view], []
-        shift = (arms.index(arm) - (len(arms) - 1) / 2) * near
-        for spot in group:
-            seeds, name = plot.percents(plot.cells(spot, arm), view), spot.number(arm, view)
-            estimate, x = spread(seeds), positions[values.index(spot.point[setting])] + shift
-            if estimate is None:
-                continue
-            path.append((x, estimate.mean))
-            if estimate.seeds > 1:
-                small: dict[str, Any] = {"marker": ".", "ms": 3.5, "mew": 0, "ls": "none", "zorder": 2}
-                axes.plot([x + 0.4 * near] * len(seeds), seeds, color=colour, **small)
-            plot.mean_point(axes, name, estimate, x, colour, marker, 4.6, upright=True)
-            plot.paper_point(axes, spot, arm, view, x + beside, upright=True)
-        if path:
-            axes.plot(*zip(*path, strict=True), color=colour, ls=dashes, lw=1.2, zorder=1.5)
-
     def panel(axes: Axes, one: tuple[str, list[str]]) -> None:
         name, part = one
         for arm, view in product(arms, part):
-            line(axes, groups[name], arm, view)
+            (colour, marker, dashes), path = looks[arm, view], []
+            shift = (arms.index(arm) - (len(arms) - 1) / 2) * near
+            for spot in groups[name]:
+                seeds, number = plot.percents(plot.cells(spot, arm), view), spot.number(arm, view)
+                estimate, x = spread(seeds), positions[values.index(spot.point[setting])] + shift
+                if estimate is None:
+                    continue
+                path.append((x, estimate.mean))
+                if estimate.seeds > 1:
+                    small: dict[str, Any] = {"marker": ".", "ms": 3.5, "mew": 0, "ls": "none", "zorder": 2}
+                    axes.plot([x + 0.4 * near] * len(seeds), seeds, color=colour, **small)
+                plot.mean_point(axes, number, estimate, x, colour, marker, 4.6, upright=True)
+                plot.paper_point(axes, spot, arm, view, x + beside, upright=True)
+            if path:
+                axes.plot(*zip(*path, strict=True), color=colour, ls=dashes, lw=1.2, zorder=1.5)
         title = [name] * (len(groups) > 1) + [part[0].upper()] * (len(parts) > 1)
         axes.set_xticks(positions, labels)
         axes.set(xlabel=setting, title=words(", ".join(title), 40, 2))

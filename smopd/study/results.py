@@ -78,8 +78,8 @@ class Results:
     # By item, how many middle replies of its runs were judged; empty if not known for every item.
     middle: list[int] = field(default_factory=list)
 
-    def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
-        cells = [c for c in self.cells if (c.model, c.arm) == (model, arm) and axes in (None, c.axes)]
+    def group(self, model: str, arm: str, axes: dict[str, Any]) -> list[Cell]:
+        cells = [c for c in self.cells if (c.model, c.arm, c.axes) == (model, arm, axes)]
         return sorted(cells, key=lambda c: c.seed or 0)
 
     def points(self) -> list[dict[str, Any]]:
