@@ -55,21 +55,16 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
 
 
 def _against_reference(make: TableBuilder, place: Place, view: str) -> dict[str, Any]:
+    """The difference of an arm, and at most 100 items whose share of right runs differs by at least 0.5."""
     facts: dict[str, Any] = {"reference": place.arm == make.results.reference}
     if effect := make.effects[view].get(place):
-        clustered = effect.clustered
+        over, items = effect.clustered, make.results.items
+        treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
+        change = np.abs(treatment - reference)
+        order = [k for k in np.argsort(-change, kind="stable") if change[k] >= 0.5][:100]
         facts |= {
             "verdict": effect.verdict, "difference": effect.delta, "p": effect.p_adjusted,
-            "low_difference": clustered.low if clustered else None,
-            "high_difference": clustered.high if clustered else None, "flips": _flips(make, place, view),
+            "low_difference": over.low if over else None, "high_difference": over.high if over else None,
+            "flips": [{"id": items[k], "from": reference[k], "to": treatment[k]} for k in order],
         }  # fmt: skip
     return facts
-
-
-def _flips(make: TableBuilder, place: Place, view: str) -> list[dict[str, Any]]:
-    """Items whose share of right runs differs most from the reference, by at least 0.5; at most 100."""
-    treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
-    change = treatment - reference
-    order = [k for k in np.argsort(-np.abs(change), kind="stable") if abs(change[k]) >= 0.5][:100]
-    items = make.results.items
-    return [{"id": items[k], "from": float(reference[k]), "to": float(treatment[k])} for k in order]
