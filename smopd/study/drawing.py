@@ -99,8 +99,7 @@ class Plot:
             self.spots.append(GridPoint(model, point, label))
 
     def cells(self, spot: GridPoint, arm: str) -> list[Cell]:
-        untrained = [cell for cell in self.results.base if cell.model == spot.model]
-        return untrained if arm == "base" else self.results.group(spot.model, arm, spot.point)
+        return self.results.group(spot.model, arm, spot.point)
 
     def percents(self, cells: Sequence[Cell], view: str) -> list[float]:
         """Accuracies in percent, one per seed, of the cells that played the view."""

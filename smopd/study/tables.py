@@ -35,7 +35,7 @@ def main_table(make: TableBuilder) -> StudyTable:
     """The base model and every arm: accuracies, and the difference from the reference on the primary view."""
     r, rows = make.results, []
     for place in make.places:
-        if place.arm == r.arms[0] and (base := make.base(place)):
+        if place.arm == r.arms[0] and (base := make.cells(place._replace(arm="base"))):
             accuracies = make.accuracies(("base", place.model), base)
             entries = [EMPTY, *accuracies, *[EMPTY] * 4, ("not trained",)]
             rows.append(Row("base model", entries, make.group(place)))
@@ -54,8 +54,7 @@ def changes_table(make: TableBuilder) -> StudyTable:
     for place in make.places:
         entries = []
         for view in make.views:
-            cells, change = [*make.cells(place, view), *make.base(place, view)], make.change(place, view)
-            origin = Origin(make.path("changes", place, view), cells)
+            change, origin = make.change(place, view), make.compared("changes", place, view, "base")
             entries.append(origin.number("delta", change.delta, points) if change else EMPTY)
             entries.append(origin.interval(change.low, change.high) if change else EMPTY)
         rows += [make.row(place, entries)] if {*entries} != {EMPTY} else []

@@ -67,11 +67,10 @@ def _progress(now: dict[str, Any], width: int) -> RenderableType:
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
     """Draw the values in at most `width` columns, each the mean of its part; a gap if there are none."""
-    known = [v for v in values if v is not None]
-    if not known:
+    drawn, column = "", np.array(values, dtype=float)  # None becomes NaN
+    if np.isnan(column).all():
         return ""
-    low, high = min(known), max(known)
-    drawn, column = "", np.array([np.nan if v is None else v for v in values], dtype=float)
+    low, high = np.nanmin(column), np.nanmax(column)
     for share in np.array_split(column, min(width, len(values))):
         some = share[~np.isnan(share)]
         level = (some.mean() - low) / (high - low) if len(some) and high > low else 0.0
