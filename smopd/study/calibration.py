@@ -29,17 +29,15 @@ def load_tokens(run: Path) -> Tokens:
     files = Run(run).token_files
     if not files:
         raise UserError(f"{run}: has no token log; train it with --set train.save_tokens=true")
-    columns: dict[str, list[np.ndarray]] = {}
-    rollouts = 0
+    logs, rollouts = list[Tokens](), 0
     for path in files:
         logged = read(path, "numpy")
         term, values = [*logged.selecting, *logged.terms][0], dict(logged.values)
         chosen = values["part"] == logged.terms.index(term)
         values["rollout"] = values["rollout"].astype(np.int64) + rollouts
         rollouts += len(logged.ids)
-        for name, column in values.items():
-            columns.setdefault(name, []).append(column[chosen])
-    return {name: np.concatenate(parts) for name, parts in columns.items()}
+        logs.append({name: column[chosen] for name, column in values.items()})
+    return {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
 
 
 def calibration(tokens: Tokens) -> dict[str, Any] | None:
