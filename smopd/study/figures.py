@@ -62,8 +62,9 @@ def ablation(results: Results) -> Figure | None:
 
     keys = [Patch(lw=0, label=view.upper(), **plot.bar_style(MUTED, view)) for view in views]
     height = max(2.4, 1.1 + len(names) * (0.16 * len(views) + 0.12))
-    texts = {"views": _join_views(views)}
-    return plot.figure("ablation", texts, plot.spots, panel, height, keys, sharey=True)
+    return plot.figure(
+        "ablation", {"views": _join_views(views)}, plot.spots, panel, height, keys, sharey=True
+    )
 
 
 def effects(results: Results) -> Figure | None:
@@ -94,9 +95,8 @@ def effects(results: Results) -> Figure | None:
 
     keys = [dot(marker, tint(MUTED, pale), view.upper()) for view, (marker, pale) in looks.items()]
     height = max(2.2, 1.1 + len(arms) * (0.24 * len(views) + 0.1))
-    texts = {"reference": results.reference}
     form: dict[str, Any] = {"whisker": "over_both", "sharex": True, "sharey": True}
-    return plot.figure("effects", texts, places, panel, height, keys, **form)
+    return plot.figure("effects", {"reference": results.reference}, places, panel, height, keys, **form)
 
 
 def cross_scale(results: Results) -> Figure | None:
