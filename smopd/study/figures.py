@@ -62,9 +62,8 @@ def ablation(results: Results) -> Figure | None:
 
     keys = [Patch(lw=0, label=view.upper(), **plot.bar_style(MUTED, view)) for view in views]
     height = max(2.4, 1.1 + len(names) * (0.16 * len(views) + 0.12))
-    return plot.figure(
-        "ablation", {"views": _join_views(views)}, plot.spots, panel, height, keys, sharey=True
-    )
+    texts = {"views": _join_views(views)}
+    return plot.figure("ablation", texts, plot.spots, panel, height, keys, sharey=True)
 
 
 def effects(results: Results) -> Figure | None:
