@@ -84,9 +84,8 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
             rows = data[key].get(line.name)
             if rows is None:
                 continue
-            smooth = np.ma.masked_invalid([smoothed(row, window) for row in rows])
-            over_seeds = (smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0))
-            mean, low, high = (np.ma.filled(values, np.nan) for values in over_seeds)
+            smooth = np.array([smoothed(row, window) for row in rows])
+            mean, low, high = (_reduce_over_seeds(f, smooth) for f in (np.nanmean, np.nanmin, np.nanmax))
             steps = np.arange(1, len(mean) + 1)
             if banded and len(rows) > 1:
                 axes.fill_between(steps, low, high, color=line.colour, alpha=0.16, lw=0)
@@ -122,6 +121,10 @@ def smoothed(row: np.ndarray, window: int) -> np.ndarray:
     half = window // 2
     pieces = (row[max(0, i - half) : i + half + 1] for i in range(len(row)))
     return np.array([np.nanmean(p) if np.isfinite(p).any() else np.nan for p in pieces])
+
+
+def _reduce_over_seeds(of: Any, rows: np.ndarray) -> np.ndarray:
+    return np.array([of(column) if np.isfinite(column).any() else np.nan for column in rows.T])
 
 
 def _calibration(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
