@@ -25,11 +25,6 @@ def style_sheet(package: str = "smopd", name: str = "page.css") -> str:
     return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def colours() -> str:
-    """The colour definitions of page.css, for a drawing outside a page."""
-    return style_sheet().partition("\n* {")[0]
-
-
 def render(template: str, **values: Any) -> Markup:
     return Markup(_templates().get_template(template).render(**values))
 
@@ -49,11 +44,10 @@ def minus(text: str) -> Markup:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("smopd", "viewer/templates")
-    templates = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_escape, **_LAYOUT
-    )
+    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **_LAYOUT)
+    templates.finalize = lambda value: value if isinstance(value, Markup) else Markup(esc(value))
     templates.filters |= {
-        "text": _text,
+        "text": lambda value, limit=LABEL: Markup(html_text(value, limit)),
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
         "minus": minus,
         "cut": cut,
@@ -66,11 +60,3 @@ def _templates() -> Environment:
         "policy": "",
     }
     return templates
-
-
-def _text(value: object, limit: int = LABEL) -> Markup:
-    return Markup(html_text(value, limit))
-
-
-def _escape(value: object) -> Markup:
-    return value if isinstance(value, Markup) else Markup(esc(value))

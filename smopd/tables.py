@@ -6,7 +6,7 @@ LaTeX is plain ASCII and needs only booktabs and graphicx; other characters appe
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -97,17 +97,17 @@ class Table:
         lines = [f"% {comment.encode('ascii', 'backslashreplace').decode()}" for comment in plain]
         columns = "".join("l" if self.is_words(i) else "r" for i in range(len(self.heads)))
         lines.append(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
-        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _ampersands(map(latex, self.heads))]
-        lines.append(r"\midrule")
+        heads = " & ".join(map(latex, self.heads)) + r" \\"
+        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heads, r"\midrule"]
         for i, (group, row) in enumerate(self.grouped()):
             if group:
                 lines += [r"\addlinespace"] if i else []
                 lines.append(rf"\multicolumn{{{len(self.heads)}}}{{l}}{{\textbf{{{latex(group)}}}}} \\")
             cells = ("".join(map(_latex_part, parts_of(cell))) for cell in row.cells)
-            lines.append(_ampersands([latex(row.label), *cells]))
+            lines.append(" & ".join([latex(row.label), *cells]) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
 
-    def terminal(self) -> "RichTable":
+    def __rich__(self) -> "RichTable":
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -116,17 +116,13 @@ class Table:
         look |= {"box": box.SIMPLE_HEAD} if self.heads else {"box": None, "pad_edge": False}
         table = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
         for i, head in enumerate(self.heads or [""] * (1 + len(self.rows[0].cells))):
-            left = self.is_words(i) or not self.heads
-            table.add_column(
-                Text(visible(head)), justify="left" if left else "right", no_wrap=not i and not self.heads
-            )
+            side: Any = "left" if self.is_words(i) or not self.heads else "right"
+            table.add_column(Text(visible(head)), justify=side, no_wrap=not i and not self.heads)
         for group, row in self.grouped():
             if group:
                 table.add_row(Text(visible(group), style="bold"))
             table.add_row(Text(visible(row.label)), *map(_rich_cell, row.cells))
         return table
-
-    __rich__ = terminal
 
 
 def parts_of(cell: Cell) -> tuple[Part, ...]:
@@ -163,10 +159,6 @@ def _latex_character(character: str) -> str:
     if len(pair) == 2 and pair[1] in _ACCENTS and pair[0].isascii() and pair[0].isalpha():
         return f"{_ACCENTS[pair[1]]}{{{pair[0]}}}"
     return rf"\texttt{{U+{ord(character):04X}}}"
-
-
-def _ampersands(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
 
 
 def _latex_part(part: Part) -> str:

@@ -9,12 +9,13 @@ docs/evidence/NAME.md, with its figures in docs/evidence/NAME/. It leaves out ru
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from wrapping import wrap_markdown
 
 from smopd.files import write_text
-from smopd.study.report import Document, make_document, markdown_opening, markdown_tables, render_markdown
+from smopd.study.report import Document, make_document, render_markdown
 from smopd.study.results import load_results
 
 INTRO = """# Evidence
@@ -48,7 +49,7 @@ def make_page(folder: Path) -> tuple[str, dict[str, str]]:
 def _brief(document: Document, place: str) -> str:
     (main,) = [table for table in document.tables if table.name == "main"]
     more = f"Tests, power, every seed and run, and the figures: [the whole report]({place}.md)."
-    text = "\n\n".join([markdown_opening(document), markdown_tables([main]), more])
+    text = f"{render_markdown(replace(document, tables=[main]), brief=True)}\n{more}"
     return re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
 
 

@@ -20,7 +20,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from smopd.files import write_text
 from smopd.objective import keep_mask
-from smopd.pages import colours
+from smopd.pages import style_sheet
 from smopd.study.results import Results, load_results
 from smopd.study.statistics import mean_sd
 from smopd.study.table_parts import hundred
@@ -47,11 +47,12 @@ def picture(title: str, width: float, height: float, draw: Callable[[Axes], None
         rounded(axes, 1, 1, width - 2, height - 2, PAPER, RULE, 8)
         draw(axes)
         svg = svg_text(sheet, title)
-    light = dict(re.findall(r"(--\w+): (#\w+)", colours().partition("@media")[0]))
+    colours = style_sheet().partition("\n* {")[0]  # the colour definitions of the page
+    light = dict(re.findall(r"(--\w+): (#\w+)", colours.partition("@media")[0]))
     for name, stand_in in COLOURS.items():  # the plain colour is for programs that know no variables
         svg = re.sub(rf"(\w+): {stand_in}", rf"\1: {light[name]}; \1: var({name})", svg)
     svg = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg)
-    return svg.replace("<defs>", f"<style>{colours()}</style>\n <defs>", 1)
+    return svg.replace("<defs>", f"<style>{colours}</style>\n <defs>", 1)
 
 
 def rounded(

@@ -19,9 +19,7 @@ from smopd.runs import Run
 from smopd.runs.tokens import read
 from smopd.study.results import round_finite
 
-AGREES = np.log(0.5)  # minimum of log t - log s
 BINS = 10
-DRAWS = 200
 
 Tokens = dict[str, np.ndarray]
 
@@ -31,17 +29,15 @@ def load_tokens(run: Path) -> Tokens:
     files = Run(run).token_files
     if not files:
         raise UserError(f"{run}: has no token log; train it with --set train.save_tokens=true")
-    columns: dict[str, list[np.ndarray]] = {}
-    rollouts = 0
+    logs, rollouts = list[Tokens](), 0
     for path in files:
         logged = read(path, "numpy")
         term, values = [*logged.selecting, *logged.terms][0], dict(logged.values)
         chosen = values["part"] == logged.terms.index(term)
         values["rollout"] = values["rollout"].astype(np.int64) + rollouts
         rollouts += len(logged.ids)
-        for name, column in values.items():
-            columns.setdefault(name, []).append(column[chosen])
-    return {name: np.concatenate(parts) for name, parts in columns.items()}
+        logs.append({name: column[chosen] for name, column in values.items()})
+    return {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
 
 
 def calibration(tokens: Tokens) -> dict[str, Any] | None:
@@ -51,7 +47,7 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
     if not len(entropy):
         return None
     student, teacher = np.exp(student_logp), np.exp(teacher_logp)
-    agrees, kept = teacher_logp - student_logp >= AGREES, tokens["kept"].astype(bool)
+    agrees, kept = teacher_logp - student_logp >= np.log(0.5), tokens["kept"].astype(bool)
     bins, by_entropy = [], []
     place = np.minimum((student * BINS).astype(int), BINS - 1)
     for number in np.unique(place):
@@ -62,8 +58,7 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
         chosen = (entropy >= first) & ((entropy < last) | (last == edges[-1]))
         if chosen.any():  # edges can be so close that no token lies between
             means = _means(chosen, agreement=agrees, divergence=divergence)
-            ends = _round_values({"low": first, "high": last})
-            by_entropy.append({"count": means.pop("count"), **ends, **means})
+            by_entropy.append(_round_values({"low": first, "high": last}) | means)
     rollouts, gaps = tokens["rollout"], (one["count"] * abs(one["student"] - one["teacher"]) for one in bins)
     shares: dict[str, Any] = {"tokens": len(entropy), "rollouts": len(np.unique(rollouts))}
     shares["agreement"] = agrees.mean()
@@ -95,7 +90,7 @@ def auroc(score: np.ndarray, event: np.ndarray, weight: np.ndarray | None = None
 def auroc_interval(score: np.ndarray, event: np.ndarray, cluster: np.ndarray) -> tuple[float, float, float]:
     names, place = np.unique(cluster, return_inverse=True)
     size, draw = len(names), np.random.default_rng(0)
-    counts = (np.bincount(draw.integers(0, size, size), minlength=size) for _ in range(DRAWS))
+    counts = (np.bincount(draw.integers(0, size, size), minlength=size) for _ in range(200))
     drawn = [auroc(score, event, count[place].astype(float)) for count in counts]
     low, high = np.nanquantile(drawn, [0.025, 0.975]) if not np.isnan(drawn).all() else (np.nan, np.nan)
     return auroc(score, event), float(low), float(high)

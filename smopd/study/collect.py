@@ -47,8 +47,7 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
         raise UserError(f"{folder.path}: {what}; run: smopd study {study.name}")
     names = ("name", "title", "about", "reference", "axes", "seeds", "paper")
     arms, models = ([each.name for each in several] for several in (study.arms, study.models))
-    views: list[str] = list(dict.fromkeys(config.eval.views))
-    views += [TURNS] if reader.middle else []
+    views = [*dict.fromkeys(config.eval.views), *([TURNS] if reader.middle else [])]
     return Results(
         **{name: getattr(study, name) for name in names}, arms=arms, models=models, views=views,
         runs=config.eval.runs, items=reader.items, data=config.data.eval, cells=cells, base=base,

@@ -28,7 +28,7 @@ from smopd.study.results import Cell, Results
 from smopd.study.statistics import mean_sd, welch_interval
 from smopd.svg import styled, svg_text
 
-INK, MUTED, RULE = "#1f2328", "#59636e", "#d9dee3"
+INK, MUTED = "#1f2328", "#59636e"
 WIDTH, WIDE = 6.5, 8.2  # inches; WIDE with three panels side by side
 # Okabe-Ito and Tol colours, safe for colour blindness. The paper's arms look the same in every study.
 _PAPERS_COLOURS = ("#7d8894", "#0072b2", "#e69f00", "#009e73")
@@ -36,18 +36,8 @@ ARM_COLOURS = {"base": "#c3cad1", **dict(zip(PAPERS_OWN, _PAPERS_COLOURS, strict
 _OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d31 #117733"
 OTHER_COLOURS = tuple(_OTHERS.split())
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
-_STYLE: dict[str, Any] = {
-    "svg.hashsalt": "smopd", "svg.fonttype": "path", "pdf.fonttype": 42, "text.parse_math": False,
-    "font.family": ["DejaVu Sans"], "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8,
-    "xtick.labelsize": 7.5, "ytick.labelsize": 8, "legend.fontsize": 7.5, "text.color": INK,
-    "axes.labelcolor": INK, "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED,
-    "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.linewidth": 0.7, "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "axes.spines.top": False, "axes.spines.right": False, "grid.color": RULE, "grid.linewidth": 0.6,
-    "axes.axisbelow": True, "legend.frameon": False, "lines.linewidth": 1.4, "hatch.linewidth": 0.6,
-    "figure.facecolor": "white", "axes.facecolor": "white",
-}  # fmt: skip
 FIGURES: dict[str, Any] = tomllib.loads(files("smopd.study").joinpath("figures.toml").read_text("utf-8"))
+_STYLE: dict[str, Any] = FIGURES["style"]
 PAPER: dict[str, Any] = {
     "marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "", "zorder": 4,
 }  # fmt: skip
@@ -129,14 +119,6 @@ class Plot:
             return None
         return find(self.results.paper, spot.model, arm, spot.point.get("train.steps"))
 
-    def printed_accuracy(self, spot: GridPoint, arm: str, view: str) -> float | None:
-        row = self.printed(spot, arm)
-        return row.accuracy(view) if row else None
-
-    def printed_delta(self, spot: GridPoint, arm: str, view: str) -> float | None:
-        row, reference = self.printed(spot, arm), PAPERS_OWN[0]
-        return row.effect(view, reference) if row and self.results.reference == reference else None
-
     def add(self, name: str, estimate: Spread) -> None:
         ends = zip(("mean", "low", "high"), estimate, strict=False)
         self.numbers.extend((f"{name}/{end}", value) for end, value in ends if value is not None)
@@ -161,12 +143,19 @@ class Plot:
         return mean if high is None else high
 
     def paper_point(
-        self, axes: Axes, name: str, value: float | None, at: float, upright: bool = False
-    ) -> None:
+        self, axes: Axes, spot: GridPoint, arm: str, view: str, at: float, upright: bool = False,
+        delta: bool = False,
+    ) -> float | None:  # fmt: skip
+        """Draw and return the paper's accuracy or difference from the baseline, if it prints one."""
+        row, reference = self.printed(spot, arm), self.results.reference
+        value = row.accuracy(view) if row and not delta else None
+        if row and delta and reference == PAPERS_OWN[0]:
+            value = row.effect(view, reference)
         if value is not None:
             axes.plot(*((at, value) if upright else (value, at)), **PAPER)
-            self.numbers.append((f"{name}/paper", value))
+            self.numbers.append((spot.number(arm, view, *["delta"] * delta, "paper"), value))
             self.points.add("paper")
+        return value
 
     def bar_style(self, colour: str, view: str) -> dict[str, Any]:
         """The main view in the full colour, the first of the others pale, the rest hatched."""
@@ -195,7 +184,15 @@ class Plot:
                 panel(axes, one)
             if ylabel:
                 sheet.supylabel(ylabel, fontsize=8)
-            self._key(sheet, handles, in_key, bool(whisker))
+            # One legend above the panels, which explains hollow points too.
+            single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
+            paper = Line2D([], [], label="paper", **PAPER)
+            keys = [*handles, *[single] * (whisker != "" and "single" in self.points)]
+            keys += [paper] * ("paper" in self.points)
+            if keys:
+                labels, in_key = [words(key.get_label(), 30, 2) for key in keys], min(in_key, len(keys))
+                looks: dict[str, Any] = {"ncols": in_key, "handlelength": 1.6, "columnspacing": 1.4}
+                sheet.legend(keys, labels, loc="outside upper center", **looks)
             svg = svg_text(sheet, heading)
             sheet.set_layout_engine("none")  # the layout is already done
             metadata = {"Title": heading, "CreationDate": None, "Creator": None}
@@ -204,17 +201,6 @@ class Plot:
         notes = (text for point, text in FIGURES["points"].items() if point in drawn)
         caption = visible(" ".join([lead, *notes]))
         return Figure(name or kind, heading, caption, svg, pdf.getvalue(), self.numbers)
-
-    def _key(self, sheet: Sheet, handles: Sequence[Any], columns: int, points: bool) -> None:
-        """Add one legend above the panels; `points`: it explains hollow points too."""
-        single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
-        paper = Line2D([], [], label="paper", **PAPER)
-        keys = [*handles, *[single] * (points and "single" in self.points)]
-        keys += [paper] * ("paper" in self.points)
-        if keys:
-            labels, columns = [words(handle.get_label(), 30, 2) for handle in keys], min(columns, len(keys))
-            looks: dict[str, Any] = {"ncols": columns, "handlelength": 1.6, "columnspacing": 1.4}
-            sheet.legend(keys, labels, loc="outside upper center", **looks)
 
 
 @cache
@@ -233,10 +219,7 @@ def tint(colour: str, share: float) -> str:
 
 def words(text: object, width: int = 22, lines: int = 3) -> str:
     """Wrap a name of any length into a few short lines."""
-    parts = textwrap.wrap(visible(str(text)), width) or [""]
-    if len(parts) > lines:
-        parts = [*parts[: lines - 1], parts[lines - 1][: width - 1] + "…"]
-    return "\n".join(parts)
+    return "\n".join(textwrap.wrap(visible(str(text)), width, max_lines=lines, placeholder="…"))
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -275,7 +258,6 @@ def dot(marker: str, colour: str, label: str) -> Line2D:
 
 
 def settings(point: dict[str, Any]) -> list[str]:
-    """{"train.steps": 40} -> ["train.steps=40"]."""
     return [f"{name}={value}" for name, value in point.items()]
 
 

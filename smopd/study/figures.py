@@ -5,7 +5,7 @@ paper's numbers, if the study repeats one of the paper's. Intervals over items a
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import log10
 from typing import Any
 
@@ -21,21 +21,17 @@ from smopd.study.figures_training import training_figures
 from smopd.study.results import Results
 from smopd.study.statistics import mean_sd
 
-CLOSE = 0.06  # labels of values closer than this share of the range would overlap
-
 
 def make_figures(results: Results) -> list[Figure]:
     figures = [ablation(results), effects(results), cross_scale(results), seeds(results)]
     figures += [axis_figure(results, setting) for setting in results.axes]
-    drawn = [figure for figure in figures if figure is not None]
-    return [schematic(), *drawn, *training_figures(results)]
+    return [schematic(), *filter(None, figures), *training_figures(results)]
 
 
 def _place_rows(rows: Sequence[str], views: Sequence[str], height: float) -> Iterator[tuple[str, str, float]]:
     """Yield (arm, view, y): an arm's views lie one below the other around its row."""
-    for row, arm in enumerate(rows):
-        for place, view in enumerate(views):
-            yield arm, view, row + (place - (len(views) - 1) / 2) * height
+    for (row, arm), (place, view) in product(enumerate(rows), enumerate(views)):
+        yield arm, view, row + (place - (len(views) - 1) / 2) * height
 
 
 def ablation(results: Results) -> Figure | None:
@@ -43,15 +39,13 @@ def ablation(results: Results) -> Figure | None:
     plot, views = Plot(results), results.views
     if not plot.spots or not views or (len(results.arms) == 1 and len(results.points()) > 1):
         return None
-    based = {cell.model: cell for cell in results.base}
-    names = (["base"] if any(spot.model in based for spot in plot.spots) else []) + plot.arms
+    names = (["base"] if any(plot.cells(spot, "base") for spot in plot.spots) else []) + plot.arms
     thick = 0.84 / len(views)
 
     def panel(axes: Axes, spot: GridPoint) -> None:
         for arm, view, y in _place_rows(names, views, thick):
-            untrained = arm == "base" and spot.model in based
-            cells, colour = [based[spot.model]] if untrained else plot.cells(spot, arm), plot.colours[arm]
-            estimate, name = spread(plot.percents(cells, view)), spot.number(arm, view)
+            estimate, name = spread(plot.percents(plot.cells(spot, arm), view)), spot.number(arm, view)
+            colour = plot.colours[arm]
             if estimate is None:
                 continue
             end = estimate.mean
@@ -60,8 +54,7 @@ def ablation(results: Results) -> Figure | None:
                 plot.add(name, estimate)
             else:
                 end = plot.mean_point(axes, name, estimate, y, colour, "o", 3.2)
-            value = plot.printed_accuracy(spot, arm, view)
-            plot.paper_point(axes, name, value, y + 0.28 * thick)
+            value = plot.paper_point(axes, spot, arm, view, y + 0.28 * thick)
             text = percent(estimate.mean / 100).removesuffix("%")  # rounded as in the tables
             note(axes, text, (min(max(end, value or 0), 103), y), (6, 0), va="center")
         name_rows(axes, names, "accuracy, %", words(spot.label, 40, 2))
@@ -94,16 +87,15 @@ def effects(results: Results) -> Figure | None:
             shown = note(axes, text, (delta.mean, y), (0, 4.5), ha="center", fontsize=6.5)
             # The zero line must not run through it.
             shown.set_bbox({"fc": "white", "ec": "none", "pad": 0.3})
-            plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), y + 0.3 * step)
+            plot.paper_point(axes, spot, arm, view, y + 0.3 * step, delta=True)
         difference = words(f"difference from {results.reference}, points", 44, 2)
         name_rows(axes, arms, difference, words(spot.label, 40, 2))
         axes.margins(x=0.12)
 
     keys = [dot(marker, tint(MUTED, pale), view.upper()) for view, (marker, pale) in looks.items()]
     height = max(2.2, 1.1 + len(arms) * (0.24 * len(views) + 0.1))
-    texts = {"reference": results.reference}
     form: dict[str, Any] = {"whisker": "over_both", "sharex": True, "sharey": True}
-    return plot.figure("effects", texts, places, panel, height, keys, **form)
+    return plot.figure("effects", {"reference": results.reference}, places, panel, height, keys, **form)
 
 
 def cross_scale(results: Results) -> Figure | None:
@@ -127,7 +119,7 @@ def cross_scale(results: Results) -> Figure | None:
                     line.append((x, delta.mean))
                     name = spot.number(arm, view, "delta")
                     plot.mean_point(axes, name, delta, x, colour, plot.shapes[arm], upright=True)
-                    plot.paper_point(axes, name, plot.printed_delta(spot, arm, view), x + 0.05, upright=True)
+                    plot.paper_point(axes, spot, arm, view, x + 0.05, upright=True, delta=True)
             if line:
                 axes.plot(*zip(*line, strict=True), color=tint(colour, 0.5), lw=0.9, zorder=1)
         axes.set_xticks(range(len(models)), [words(model, 14) for model in models])
@@ -165,11 +157,10 @@ def seeds(results: Results) -> Figure | None:
             if last:
                 axes.errorbar(mean, row, xerr=sd, color=INK, lw=1, capsize=3)
                 plot.numbers.append((f"{name}/sd", sd))
-            paper, value = plot.printed(spot, arm), plot.printed_accuracy(spot, arm, view)
-            if paper and value is not None:
+            if (paper := plot.printed(spot, arm)) and (value := paper.accuracy(view)) is not None:
                 thin: dict[str, Any] = {"color": MUTED, "elinewidth": 0.8, "capsize": 2, "fmt": "none"}
                 axes.errorbar(value, row + 0.42, xerr=paper.sd(view), **thin)
-            plot.paper_point(axes, name, value, row + 0.42)
+            plot.paper_point(axes, spot, arm, view, row + 0.42)
         name_rows(axes, arms, f"{view.upper()} accuracy, %", words(spot.label, 40, 2))
         axes.margins(x=0.08)
 
@@ -199,45 +190,39 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
     beside = 0.025 * extent  # offset of the paper's points
     near = min(0.03 * extent, 0.4 * closest / len(arms))
 
-    def look(arm: str, view: str) -> tuple[str, str, str]:
-        if not together:
-            return plot.colours[arm], plot.shapes[arm], "-"
-        place = views.index(view)
-        return tint(plot.colours[arm], 0.3 * place), MARKERS[place % 6], ("-", "--", ":", "-.")[place % 4]
-
-    def line(axes: Axes, group: list[GridPoint], arm: str, view: str) -> None:
-        (colour, marker, dashes), path = look(arm, view), []
-        shift = (arms.index(arm) - (len(arms) - 1) / 2) * near
-        for spot in group:
-            seeds, name = plot.percents(plot.cells(spot, arm), view), spot.number(arm, view)
-            estimate, x = spread(seeds), positions[values.index(spot.point[setting])] + shift
-            if estimate is None:
-                continue
-            path.append((x, estimate.mean))
-            if estimate.seeds > 1:
-                small: dict[str, Any] = {"marker": ".", "ms": 3.5, "mew": 0, "ls": "none", "zorder": 2}
-                axes.plot([x + 0.4 * near] * len(seeds), seeds, color=colour, **small)
-            plot.mean_point(axes, name, estimate, x, colour, marker, 4.6, upright=True)
-            plot.paper_point(axes, name, plot.printed_accuracy(spot, arm, view), x + beside, upright=True)
-        if path:
-            axes.plot(*zip(*path, strict=True), color=colour, ls=dashes, lw=1.2, zorder=1.5)
+    looks = {(arm, view): (plot.colours[arm], plot.shapes[arm], "-") for arm in arms for view in views}
+    for arm, (place, view) in product(arms, enumerate(views if together else ())):
+        dashes = ("-", "--", ":", "-.")[place % 4]
+        looks[arm, view] = tint(plot.colours[arm], 0.3 * place), MARKERS[place % 6], dashes
 
     def panel(axes: Axes, one: tuple[str, list[str]]) -> None:
         name, part = one
-        for arm in arms:
-            for view in part:
-                line(axes, groups[name], arm, view)
+        for arm, view in product(arms, part):
+            (colour, marker, dashes), path = looks[arm, view], []
+            shift = (arms.index(arm) - (len(arms) - 1) / 2) * near
+            for spot in groups[name]:
+                seeds, number = plot.percents(plot.cells(spot, arm), view), spot.number(arm, view)
+                estimate, x = spread(seeds), positions[values.index(spot.point[setting])] + shift
+                if estimate is None:
+                    continue
+                path.append((x, estimate.mean))
+                if estimate.seeds > 1:
+                    small: dict[str, Any] = {"marker": ".", "ms": 3.5, "mew": 0, "ls": "none", "zorder": 2}
+                    axes.plot([x + 0.4 * near] * len(seeds), seeds, color=colour, **small)
+                plot.mean_point(axes, number, estimate, x, colour, marker, 4.6, upright=True)
+                plot.paper_point(axes, spot, arm, view, x + beside, upright=True)
+            if path:
+                axes.plot(*zip(*path, strict=True), color=colour, ls=dashes, lw=1.2, zorder=1.5)
         title = [name] * (len(groups) > 1) + [part[0].upper()] * (len(parts) > 1)
         axes.set_xticks(positions, labels)
         axes.set(xlabel=setting, title=words(", ".join(title), 40, 2))
         axes.grid()
 
     keys = []
-    for arm in arms:
-        for view in views if together else views[:1]:
-            colour, marker, _ = look(arm, view)
-            named = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
-            keys.append(dot(marker, colour, ", ".join(named)))
+    for arm, view in product(arms, views if together else views[:1]):
+        colour, marker, _ = looks[arm, view]
+        named = [arm] * (len(arms) > 1 or not together) + [view.upper()] * together
+        keys.append(dot(marker, colour, ", ".join(named)))
     name, title = ("steps", "training steps") if setting == "train.steps" else (f"axis-{setting}", setting)
     texts = {"views": _join_views(results.views), "setting": setting, "title": title}
     shown = [(group, part) for group in groups for part in parts]
@@ -255,7 +240,8 @@ def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
     if min(places) > 0 and max(places) / min(places) >= 50:
         places = [log10(v) for v in places]
     nearest = min(b - a for a, b in pairwise(sorted(places)))
-    return (places if nearest > CLOSE * (max(places) - min(places)) else even), labels
+    # Labels of values closer than this share of the range would overlap.
+    return (places if nearest > 0.06 * (max(places) - min(places)) else even), labels
 
 
 def _join_views(views: Sequence[str]) -> str:

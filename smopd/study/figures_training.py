@@ -17,9 +17,6 @@ from smopd.study.drawing import name_rows, note, settings, spread, tint, words  
 from smopd.study.results import Cell, Results
 
 METRICS, SHARES = (FIGURES[kind]["panels"] for kind in ("curves", "gradients"))
-BANDS = 6  # with more lines than this, the bands would hide each other
-PANELS = 9  # more curves than this would be too small to read
-DASHES = ("-", "--", "-.", ":")
 
 
 class Line(NamedTuple):
@@ -41,8 +38,8 @@ class Line(NamedTuple):
 
 def training_figures(results: Results) -> list[Figure]:
     shared = _lines(Plot(results))
-    figures = [draw(Plot(results), *one) for draw in (_curves, _calibration, _gradients) for one in shared]
-    return [figure for figure in figures if figure is not None]
+    figures = (draw(Plot(results), *one) for draw in (_curves, _calibration, _gradients) for one in shared)
+    return [*filter(None, figures)]
 
 
 def _lines(plot: Plot) -> list[tuple[GridPoint, list[Line]]]:
@@ -74,15 +71,16 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
     for key in dict.fromkeys([*ordered, *logged]):
         stacked = {line.name: _stack_seeds(line.cells, key) for line in lines}
         data[key] = {name: rows for name, rows in stacked.items() if len(rows)}
-    metrics = [key for key, by in data.items() if by][:PANELS]
+    metrics = [key for key, by in data.items() if by][:9]  # more would be too small to read
     if not metrics:
         return None
     window = max(rows.shape[1] for by in data.values() for rows in by.values()) // 20
     drawn = [line for line in lines if any(line.name in data[key] for key in metrics)]
-    banded = len(drawn) <= BANDS
+    looks = list(zip(drawn, cycle(("-", "--", "-.", ":")), strict=False))
+    banded = len(drawn) <= 6  # more bands would hide each other
 
     def panel(axes: Axes, key: str) -> None:
-        for line, dashes in zip(drawn, cycle(DASHES), strict=False):
+        for line, dashes in looks:
             rows = data[key].get(line.name)
             if rows is None:
                 continue
@@ -100,7 +98,6 @@ def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
         axes.set_xlabel("step" if key in metrics[-3:] else "")
         axes.grid()
 
-    looks = zip(drawn, cycle(DASHES), strict=False)
     keys = [Line2D([], [], color=line.colour, ls=ls, lw=1.4, label=line.name) for line, ls in looks]
     name, of = _tell_apart("curves", at)
     band = " with a band from the lowest to the highest seed" if banded else ""
@@ -173,12 +170,10 @@ def _calibration(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
             estimate, name = spread(line.known("tokens", "auroc")), line.number("auroc")
             if estimate is None:
                 continue
-            logs = (cell.tokens or {} for cell in line.cells)
-            only = next(log for log in logs if finite(log.get("auroc")) is not None)
-            low, high = (finite(only.get(f"auroc_{end}")) for end in ("low", "high"))
-            if estimate.seeds == 1 and low is not None and high is not None:  # over rollouts of the run
-                axes.plot([low, high], [row, row], color=line.colour, lw=0.9, marker="|", ms=5)
-                plot.numbers.extend([(f"{name}/low", low), (f"{name}/high", high)])
+            ends = [*line.known("tokens", "auroc_low"), *line.known("tokens", "auroc_high")]
+            if estimate.seeds == 1 and len(ends) == 2:  # over rollouts of the run
+                axes.plot(ends, [row, row], color=line.colour, lw=0.9, marker="|", ms=5)
+                plot.numbers.extend([(f"{name}/low", ends[0]), (f"{name}/high", ends[1])])
             plot.mean_point(axes, name, estimate, row, line.colour, line.marker)
             note(axes, f"{estimate.mean:.2f}", (estimate.mean, row), (0, 5), ha="center")
         axes.axvline(0.5, color=MUTED, lw=0.8, ls=":")

@@ -30,8 +30,6 @@ from smopd.seeds import rng
 from smopd.tracking import Track, quiet
 from smopd.verify.verifiers import verify_all
 
-KEEP = 0.8  # for runs that keep every token
-
 
 def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = quiet) -> dict[str, Any]:
     """Split the gradient of `examples` training examples, at the checkpoint `at` (default the newest)."""
@@ -71,7 +69,7 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     moment = Moment(config.train.steps, config.train.steps, draw)
     kept = replace(term, name="kept", mean_over="all", per="reply", scale=1.0)
     if term.logged(moment).get("keep") == 1:
-        kept = replace(kept, tokens=top(entropy, KEEP))
+        kept = replace(kept, tokens=top(entropy, 0.8))
     split = Plan(plan.plays[:1], (kept, replace(kept, name="all", tokens=every_token)))
     settings = config.train.model_copy(update={"save_tokens": False})
     scorer = StepScorer(model, chat.renderer, split, settings, Processes())

@@ -3,7 +3,7 @@ run, known by the hash of its settings, so studies that share a folder share cel
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -109,9 +109,11 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 def parse_study(tree: Tree, source: str) -> Study:
     reader = _Reader(tree, source)
-    name = reader.string("name", "study")
-    title, about, paper, place, recipe = map(reader.string, ("title", "about", "paper", "place", "recipe"))
-    seeds, axes = reader.seeds(), reader.axes()
+    texts = ("title", "about", "paper", "place", "recipe")
+    title, about, paper, place, recipe = (reader.get(key, "", "a string") for key in texts)
+    name, axes = reader.get("name", "study", "a string"), reader.axes()
+    expected = "a list of different whole numbers, e.g. [42, 123, 456]"
+    seeds = reader.get("seeds", [42], expected, _are_seeds)
     common = reader.settings(tree.get("set", {}), "[set]")
     arms, models = reader.tables("arms", "method"), reader.tables("models", "recipe")
     if models and recipe:
@@ -124,7 +126,7 @@ def parse_study(tree: Tree, source: str) -> Study:
     names = [arm.name for arm in arms]
     if not arms:
         reader.complain('arms: missing; begin each with [[arms]] and give it a name, e.g. name = "baseline"')
-    reference = reader.string("reference", names[0] if arms else "")
+    reference = reader.get("reference", names[0] if arms else "", "a string")
     if arms and reference not in names:
         reader.complain(f"reference = {reference!r}: no such arm{choices(reference, names, 'arms')}")
     for key in (key for key in tree if key not in KEYS):
@@ -146,8 +148,8 @@ def parse_study(tree: Tree, source: str) -> Study:
     if slug(name) != name:
         expected = "lower case letters, digits, '.', '_' and single '-' only"
         raise UserError(f"{source}: name = {name!r}: it names a folder; {expected}")
-    texts = (name, title or name, about, reference, paper, place or slug(name))
-    return Study(*texts, seeds, arms, models, axes, cells, tree)
+    place = place or slug(name)
+    return Study(name, title or name, about, reference, paper, place, seeds, arms, models, axes, cells, tree)
 
 
 def check_files(study: Study) -> None:
@@ -175,33 +177,32 @@ def _check_grid(cells: list[PlannedCell], source: str) -> None:
             raise UserError(f"{source}: {key}: {values}; {alike}")
 
 
+def _are_seeds(values: list[Any]) -> bool:
+    whole = all(type(seed) is int and seed >= 0 for seed in values)
+    return whole and len(values) == len(set(values)) > 0
+
+
 class _Reader:
     def __init__(self, tree: Tree, source: str) -> None:
-        self.tree, self.source = tree, source
-        self.problems: list[str] = []
-        rows = tree.get("arms", [])
-        names = [row.get("method") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        self.tree, self.source, self.problems = tree, source, list[str]()
+        names = [row.get("method") for row in self.rows("arms")]
         known = (n for n in names if isinstance(n, str) and not check(Config, {"method": n}, source))
         self.trees = [config_class(name) for name in known]
 
     def complain(self, problem: str) -> None:
         self.problems.append(f"{self.source}: {problem}")
 
-    def string(self, key: str, default: str = "") -> str:
+    def get(self, key: str, default: Any, expected: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
+        """The value of a key, or after a complaint the default, whose type it must have."""
         value = self.tree.get(key, default)
-        if isinstance(value, str):
+        if isinstance(value, type(default)) and fits(value):
             return value
-        self.complain(f"{key} = {value!r}: expected a string")
+        self.complain(f"{key} = {value!r}: expected {expected}")
         return default
 
-    def seeds(self) -> list[int]:
-        value = self.tree.get("seeds", [42])
-        good = isinstance(value, list) and value and all(type(seed) is int and seed >= 0 for seed in value)
-        if good and len(set(value)) == len(value):
-            return value
-        expected = "expected a list of different whole numbers, e.g. [42, 123, 456]"
-        self.complain(f"seeds = {value!r}: {expected}")
-        return [42]
+    def rows(self, key: str) -> list[Tree]:
+        expected = f"tables, each begun with [[{key}]]"
+        return self.get(key, [], expected, lambda rows: all(isinstance(row, dict) for row in rows))
 
     def settings(self, table: Any, where: str) -> Tree:
         if not isinstance(table, dict):
@@ -220,11 +221,8 @@ class _Reader:
         self.problems += check(tree, nest({key: value}), f"{self.source}: {where}")
 
     def axes(self) -> dict[str, list[Any]]:
-        table = self.tree.get("axes", {})
-        if not isinstance(table, dict):
-            self.complain('[axes]: expected settings with lists of values, e.g. "train.steps" = [100, 200]')
-            return {}
-        axes = flatten(table)
+        expected = 'settings with lists of values, e.g. "train.steps" = [100, 200]'
+        axes = flatten(self.get("axes", {}, expected))
         for key, values in axes.items():
             if not isinstance(values, list) or not values:
                 self.complain(f"[axes]: {key} = {values!r}: expected a list of values")
@@ -235,12 +233,8 @@ class _Reader:
 
     def tables(self, key: str, kind: str) -> list[Choice]:
         """Read the [[arms]] or [[models]] tables; `kind`: method or recipe."""
-        rows = self.tree.get(key, [])
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            self.complain(f"{key}: expected tables, each begun with [[{key}]]")
-            return []
         tables: list[Choice] = []
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate(self.rows(key), 1):
             where = f"[[{key}]] {number}"
             if extra := [k for k in row if k not in ("name", kind, "set")]:
                 self.complain(f"{where}: unknown key '{extra[0]}'; the keys are name, {kind}, set")

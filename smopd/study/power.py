@@ -7,17 +7,15 @@ with normal means. For several comparisons, pass a smaller `alpha`.
 
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any, Required, TypedDict, Unpack
+from typing import Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+from scipy.special import gammaincinv, ndtr, stdtrit
 
 from smopd.study.statistics import FLOOR, arms, components
 
-GRID = 40  # quantiles of each arm's spread over seeds; 300 change a detectable difference by 0.2%
 ALPHA = 0.05
-ITEM_GRID = 8  # quantiles of the spread over items, which is known far better
 
 
 class Options(TypedDict, total=False):
@@ -42,9 +40,6 @@ class Design:
     seed_sd: float
     discordance: float
     noise: float
-
-    def spreads(self) -> dict[str, Any]:
-        return {"seed_sd": self.seed_sd, "discordance": self.discordance, "noise": self.noise}
 
 
 def design(a: ArrayLike, b: ArrayLike) -> Design:
@@ -85,7 +80,6 @@ def detectable(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[
 
 
 def sentence(items: int, seeds: int, *, power: float = 0.8, **options: Unpack[Options]) -> str:
-    """What a design can detect, as a sentence."""
     smallest = detectable(items, seeds, power=power, **options)
     design = f"With {items} items and {'1 seed' if seeds == 1 else f'{seeds} seeds'} an arm"
     level = f"(power {power:.0%}, two-sided {100 * options.get('alpha', ALPHA):g}%)"
@@ -116,12 +110,12 @@ def _thresholds(
     resolution = (items + 2.0) ** -2
     within = seed_sd**2 if noise is None else noise**2 / items  # of one arm's accuracy
     item_part = discordance**2 / items + 2 * within / seeds
-    item_draws = item_part * _spreads(items - 1, ITEM_GRID)
+    item_draws = item_part * _spreads(items - 1, 8)  # fewer than over seeds: it is known far better
     if seeds == 1:
         variance = np.maximum(item_draws, resolution)
         return sqrt(max(item_part, resolution)), stdtrit(items - 1.0, 1 - alpha / 2) * np.sqrt(variance)
     seed_part, noise_part = max(seed_sd**2, within) / seeds, within / seeds
-    draws = seed_part * _spreads(seeds - 1, GRID)
+    draws = seed_part * _spreads(seeds - 1, 40)  # 300 change a detectable difference by 0.2%
     a, b, c = (grid.ravel() for grid in np.meshgrid(draws, draws, item_draws))
     variance = np.maximum(a + b + np.maximum(c - 2 * noise_part, 0.0), np.maximum(FLOOR * c, resolution))
     over_seeds = (a**2 + b**2) / (seeds - 1)
@@ -139,13 +133,9 @@ def _thresholds(
 
 
 def _spreads(df: int, count: int) -> np.ndarray:
-    """Equally likely values of a sample variance whose expectation is 1."""
-    from scipy.stats import chi2
-
-    return np.asarray(chi2.ppf((np.arange(count) + 0.5) / count, df)) / df
+    """Equally likely values of a sample variance whose expectation is 1: quantiles of chi-squared over df."""
+    return 2 * gammaincinv(df / 2, (np.arange(count) + 0.5) / count) / df
 
 
 def _power(effect: float, se: float, critical: np.ndarray) -> float:
-    from scipy.stats import norm
-
-    return float(np.mean(norm.sf((critical - effect) / se) + norm.sf((critical + effect) / se)))
+    return float(np.mean(ndtr((effect - critical) / se) + ndtr(-(effect + critical) / se)))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, takewhile, zip_longest
 from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from smopd.errors import UserError
 from smopd.files import require_writable, write_bytes
 from smopd.formatting import esc
-from smopd.pages import Markup, minus, render
+from smopd.pages import Markup, minus, render, render_text
 from smopd.study.collect import collect
 from smopd.study.results import Cell, Results, json_by_rows, load_results, round_finite, save_results
 from smopd.study.run import StudyFolder, study_folders
@@ -31,13 +31,10 @@ if TYPE_CHECKING:
     from smopd.study.drawing import Figure
 
 _HASH = re.compile(r"\b[0-9a-f]{16,}\b")
-WIDE = 500  # points; a wider drawing takes the full width of the page
-OWNED = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may delete
 SAME = 1e-9  # relative tolerance: last digits of sums may differ between processors
 
 
 def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
-    """Collect a study, write results.json and the report; return the results and the page."""
     require_writable(folder.study_path / "report")
     results = collect(folder, track=track)
     save_results(folder.study_path / "results.json", results)
@@ -126,11 +123,10 @@ class Document:
         heads = ["run", "cell", "folder", "seed", "config", "data", "trained by", "evaluated by", "adapter"]
         rows = []
         for place, cell in enumerate(self.runs, 1):
-            s = cell.source
-            name = ", ".join(part for part in (cell.model, cell.arm, point_label(cell.axes)) if part)
-            code = (s.trained_by or "", s.evaluated_by, s.adapter or "")
-            seed = "" if s.seed is None else str(s.seed)
-            rows.append(Row(str(place), (name, s.folder, seed, s.config, s.data, *code)))
+            s, axes = cell.source, point_label(cell.axes)
+            facts = (s.folder, s.seed, s.config, s.data, s.trained_by, s.evaluated_by, s.adapter)
+            name = ", ".join(filter(None, (cell.model, cell.arm, axes)))
+            rows.append(Row(str(place), [name, *("" if fact is None else str(fact) for fact in facts)]))
         return Table(heads=heads, rows=rows, words=range(len(heads)))
 
     def linked(self, part: Part) -> Markup | None:
@@ -168,57 +164,27 @@ def render_html(document: Document) -> str:
     plates = []
     for figure in document.figures:
         width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
-        plates.append((figure, inline_svg(figure), width is not None and float(width[1]) > WIDE))
+        wide = width is not None and float(width[1]) > 500  # takes the full width of the page
+        plates.append((figure, inline_svg(figure), wide))
     return str(render("study.html", document=document, missing=missing, plates=plates, short=short))
 
 
 def inline_svg(figure: "Figure") -> Markup:
     """The drawing for a page: no prolog, no style sheet, and ids that no other drawing has."""
     text = figure.svg[figure.svg.index("<svg") :].strip()
-    text = re.sub(r"<(metadata|style)\b[^>]*>.*?</\1>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<(metadata|style)\b.*?</\1>\s*|<!--.*?-->\s*", "", text, flags=re.DOTALL)
     prefix = "fig-" + re.sub(r"[^A-Za-z0-9]", "-", figure.name) + "-"
     text = re.sub(r'(\s(?:id|clip-path|mask)=")(?!url)', rf"\g<1>{prefix}", text)
     text = text.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
     return Markup(text.replace("<svg", f'<svg role="img" aria-label="{esc(figure.title)}"', 1))
 
 
-def render_markdown(document: Document) -> str:
-    parts = [markdown_opening(document), markdown_tables(document.tables)]
-    parts += ["## Figures"] if document.figures else []
-    for figure in document.figures:
-        title = markdown(figure.title)
-        parts += [f"### {title}", f"![{title}](figures/{figure.name}.svg)", markdown(figure.caption)]
-    if document.sentences:
-        parts += ["## Every comparison in words", _list(document.sentences)]
-    about = "One line a run; `report.json` names the runs of every number and has the hashes in full."
-    origin = short(document.provenance().markdown())
-    return "\n\n".join(part for part in [*parts, "## Provenance", about, origin] if part) + "\n"
-
-
-def markdown_opening(document: Document) -> str:
-    about, missing = document.results.about, document.results.missing
-    parts = [f"# {markdown(document.title)}", markdown(document.subtitle())]
-    parts += [markdown(about), _list(document.summary)]
-    parts += ["**No result yet for:**", _list(missing)] if missing else []
-    return "\n\n".join(part for part in parts if part)
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {markdown(line)}" for line in lines)
-
-
-def markdown_tables(tables: Sequence[StudyTable]) -> str:
-    parts = []
-    for section, some in groupby(tables, lambda table: table.section):
-        parts.append(f"## {markdown(section)}")
-        for table in some:
-            parts += [f"### {markdown(table.title)}", markdown(table.caption), table.markdown()]
-    return "\n\n".join(part for part in parts if part)
+def render_markdown(document: Document, brief: bool = False) -> str:
+    texts = {"document": document, "brief": brief, "md": markdown, "short": short}
+    return render_text(__package__, "report.md.jinja", **texts)
 
 
 def latex_table(table: StudyTable, document: Document) -> str:
-    """A file for \\input: comments with the origin, then the table."""
     wanted = {folder for number in table.numbers() for folder in number.sources}
     sources = [cell.source for cell in document.runs if cell.source.folder in wanted]
     configs = "config hashes: " + " ".join(dict.fromkeys(short(s.config) for s in sources))
@@ -228,7 +194,6 @@ def latex_table(table: StudyTable, document: Document) -> str:
 
 
 def render_json(document: Document) -> str:
-    """Every number with its id, value (twelve digits), printed form and runs; and the runs."""
     results = document.results
     numbers = [asdict(n) | {"value": round_finite(n.value, 12)} for n in document.numbers]
     runs = [asdict(c.source) | {"model": c.model, "arm": c.arm, "axes": c.axes} for c in document.runs]
@@ -285,12 +250,12 @@ def audit_report(out: Path, fresh: Results) -> list[str]:
 
 def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
     try:
-        old = _numbers(json.loads(path.read_bytes()))
+        old, new = (_numbers(json.loads(content)) for content in (path.read_bytes(), recomputed))
     except OSError:
         return []  # reported as a missing file
     except (ValueError, KeyError, TypeError) as error:
         return [f"{path.name}: holds no numbers that can be read: {error!r}"]
-    new, problems = _numbers(json.loads(recomputed)), []
+    problems = []
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
         if was is None or now is None or was[0] != now[0] or not _same(was[1], now[1]):
@@ -313,25 +278,26 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
     try:
         lines, expected = there.decode().split("\n"), wanted.decode().split("\n")
     except UnicodeDecodeError:
-        place = _find_first_mismatch(there, wanted)
+        place = _count_equal(there, wanted)
         return f"differs from byte {place} on ({len(there):,} bytes, recomputed {len(wanted):,})"
-    number = _find_first_mismatch(lines, expected)
-    was, now = (text[number] if number < len(text) else None for text in (lines, expected))
-    return f"differs from line {number + 1} on: {_excerpt(was, now)}, recomputed {_excerpt(now, was)}"
+    pairs = enumerate(zip_longest(lines, expected), 1)
+    number, was, now = next((number, was, now) for number, (was, now) in pairs if was != now)
+    return f"differs from line {number} on: {_excerpt(was, now)}, recomputed {_excerpt(now, was)}"
 
 
-def _find_first_mismatch(a: Sequence[Any], b: Sequence[Any]) -> int:
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+def _count_equal(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """The length of the common beginning."""
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))])
 
 
 def _excerpt(line: str | None, other: str | None) -> str:
     if line is None:
         return "the file has ended"
-    start = _find_first_mismatch(line, other or "")
+    start = _count_equal(line, other or "")
     return repr("…" * (start > 60) + line[max(0, start - 60) : start + 60] + "…" * (len(line) > start + 60))
 
 
 def _find_leftovers(out: Path, files: dict[str, bytes]) -> list[str]:
-    there = sorted(path for kind in OWNED for path in out.glob(kind) if path.is_file())
-    return [name for name in (path.relative_to(out).as_posix() for path in there) if name not in files]
+    kinds = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may delete
+    there = (path.relative_to(out).as_posix() for k in kinds for path in out.glob(k) if path.is_file())
+    return sorted(name for name in there if name not in files)

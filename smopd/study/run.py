@@ -30,7 +30,6 @@ from smopd.runs.layout import CONFIG, EVAL, METRICS
 from smopd.study.plan import PlannedCell, Study, parse_study
 from smopd.training.interrupt import interruptible
 
-POLL = 0.2  # seconds between polls of the processes
 REPORT_EVERY = 2.0  # seconds between reports, which read files of every cell
 EVALUATION_SHARE = 0.3  # assumed share of a cell's time
 
@@ -167,7 +166,7 @@ class Scheduler:
                     job = waiting.pop(0)
                     job.attempts, job.error, job.began_at = job.attempts + 1, "", _part(job)
                     self._launch(slot, job, list(job.commands), time.monotonic())
-            time.sleep(POLL)
+            time.sleep(0.2)
             waiting += [failed for slot in list(self.running) if (failed := self._look(slot))]
             if time.monotonic() - reported >= REPORT_EVERY:
                 report(self)
@@ -217,13 +216,18 @@ class Scheduler:
 
     def _stop(self) -> None:
         """Interrupt every process and wait; a second Ctrl-C kills them."""
-        processes = [process for _, process, _, _ in self.running.values()]
-        _signal(processes, signal.SIGINT)
+        self._signal(signal.SIGINT)
         try:
-            for process in processes:
+            for _, process, _, _ in self.running.values():
                 process.wait()
         except KeyboardInterrupt:
-            _signal(processes, signal.SIGKILL)
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        for _, process, _, _ in self.running.values():
+            with suppress(ProcessLookupError):  # it has just ended
+                if process.poll() is None:
+                    os.killpg(process.pid, number)
 
 
 def time_left(scheduler: Scheduler) -> float | None:
@@ -263,12 +267,6 @@ def visible_devices() -> list[str]:
     import torch
 
     return [str(i) for i in range(torch.cuda.device_count())]
-
-
-def _signal(processes: list["subprocess.Popen[bytes]"], number: int) -> None:
-    for process in (process for process in processes if process.poll() is None):
-        with suppress(ProcessLookupError):  # it has just ended
-            os.killpg(process.pid, number)
 
 
 def _end_with_parent() -> None:

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -103,8 +103,6 @@ def mean_entry(path: tuple[object, ...], values: Sequence[tuple[Cell, float]], s
 
 
 def point_label(axes: dict[str, Any]) -> str:
-    """{"train.steps": 40} -> "train.steps = 40"."""
-
     def show(value: Any) -> str:  # quoted if it could be read as several
         simple = isinstance(value, str) and not set(value) & set(',="')
         return value if simple else json.dumps(value, ensure_ascii=False)
@@ -137,9 +135,10 @@ class TableBuilder:
                 comparisons[place] = compare(a, b, names=(place.arm, self.results.reference))
         return dict(zip(comparisons, family(list(comparisons.values())), strict=True))
 
-    def pair(self, place: Place, view: str) -> tuple[list[Cell], list[Cell]]:
-        """The runs of an arm and of its reference that played a view."""
-        return self.cells(place, view), self.cells(place._replace(arm=self.results.reference), view)
+    def pair(self, place: Place, view: str, other: str = "") -> tuple[list[Cell], list[Cell]]:
+        """The runs of an arm and of another, by default its reference, that played the view."""
+        other = other or self.results.reference
+        return self.cells(place, view), self.cells(place._replace(arm=other), view)
 
     def matrices(self, place: Place, view: str) -> list[np.ndarray]:
         """Scores [seeds, items] of an arm and of its reference."""
@@ -149,14 +148,9 @@ class TableBuilder:
         cells = self.results.group(place.model, place.arm, self.axes_of[place.point])
         return [cell for cell in cells if not view or view in cell.right]
 
-    def base(self, place: Place, view: str = "") -> list[Cell]:
-        here = [cell for cell in self.results.base if cell.model == place.model]
-        here = [cell for cell in here if cell.axes in ({}, self.axes_of[place.point])]
-        return [cell for cell in here if not view or view in cell.right]
-
     def change(self, place: Place, view: str) -> Clustered | None:
         """An arm against the untrained model; None if either, or a second item, is missing."""
-        cells, base = self.cells(place, view), self.base(place, view)
+        cells, base = self.pair(place, view, "base")
         if not cells or not base or len(self.results.items) < 2:
             return None
         trained, before = (self.results.matrix(some, view) for some in (cells, base[:1]))
@@ -172,9 +166,8 @@ class TableBuilder:
     def path(self, table: str, place: Place, *more: object) -> tuple[object, ...]:
         return (table, place.model, place.point.replace(" = ", "=").replace(", ", ","), place.arm, *more)
 
-    def compared(self, table: str, place: Place, view: str) -> Origin:
-        treated, reference = self.pair(place, view)
-        return Origin(self.path(table, place, view), [*treated, *reference])
+    def compared(self, table: str, place: Place, view: str, other: str = "") -> Origin:
+        return Origin(self.path(table, place, view), [*chain(*self.pair(place, view, other))])
 
     def accuracies(self, path: tuple[object, ...], cells: list[Cell]) -> list[Entry]:
         """Every view's accuracy, and the gap FULL - SHARDED if both were played."""

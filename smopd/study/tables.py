@@ -1,7 +1,8 @@
 """Make a study's tables, in which every number knows its runs, and put its findings into sentences."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,8 +19,6 @@ from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table
 from smopd.tables import Row
 
 _unsigned = partial(points, sign=False)
-MANY = 8  # arms that one sentence describes in full
-Logs = list[tuple[Cell, dict[str, Any]]]
 
 
 def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
@@ -27,8 +26,8 @@ def make_tables(results: Results, effects: Effects | None = None) -> list[StudyT
     tables = [main_table(make), changes_table(make)]
     tables += [compare_table(make, "effects", view) for view in make.views[1:]]
     tables += [compare_table(make, kind, view) for view in make.views for kind in ("seeds", "items")]
-    tables += [power_table(make), paper_table(make), calibration_table(make), bins_table(make)]
-    tables += [gradient_table(make), per_seed(make)]
+    tables += [power_table(make), paper_table(make), log_table(make, "calibration", "tokens")]
+    tables += [bins_table(make), log_table(make, "gradients", "gradients"), per_seed(make)]
     return [table for table in tables if table.rows]
 
 
@@ -36,7 +35,7 @@ def main_table(make: TableBuilder) -> StudyTable:
     """The base model and every arm: accuracies, and the difference from the reference on the primary view."""
     r, rows = make.results, []
     for place in make.places:
-        if place.arm == r.arms[0] and (base := make.base(place)):
+        if place.arm == r.arms[0] and (base := make.cells(place._replace(arm="base"))):
             accuracies = make.accuracies(("base", place.model), base)
             entries = [EMPTY, *accuracies, *[EMPTY] * 4, ("not trained",)]
             rows.append(Row("base model", entries, make.group(place)))
@@ -55,8 +54,7 @@ def changes_table(make: TableBuilder) -> StudyTable:
     for place in make.places:
         entries = []
         for view in make.views:
-            cells, change = [*make.cells(place, view), *make.base(place, view)], make.change(place, view)
-            origin = Origin(make.path("changes", place, view), cells)
+            change, origin = make.change(place, view), make.compared("changes", place, view, "base")
             entries.append(origin.number("delta", change.delta, points) if change else EMPTY)
             entries.append(origin.interval(change.low, change.high) if change else EMPTY)
         rows += [make.row(place, entries)] if {*entries} != {EMPTY} else []
@@ -73,52 +71,39 @@ def compare_table(make: TableBuilder, kind: str, view: str) -> StudyTable:
 
 def _compare_entries(make: TableBuilder, kind: str, name: str, place: Place, view: str) -> list[Entry]:
     """The entries of a comparison in this kind of table, and the verdict or why there is none."""
-    effect, shown = make.effects[view].get(place), [EMPTY] * (len(TABLES[kind]["heads"]) - 2)
-    if effect:
-        shown = COMPARED[kind](effect, make.compared(name, place, view))
-    return [*shown, make.verdict_of(place, view)]
-
-
-def _difference(effect: Comparison, origin: Origin) -> list[Entry]:
-    over = effect.clustered
-    return [
-        origin.number("delta", effect.delta, points),
-        origin.interval(*((over.low, over.high) if over else (effect.welch_low, effect.welch_high))),
-        origin.number("p", effect.welch.p_two_sided, p_value),
-        origin.number("p-holm", effect.p_adjusted, p_value),
-    ]
-
-
-def _seed_test(effect: Comparison, origin: Origin) -> list[Entry]:
-    w = effect.welch
-    return [
-        origin.number("delta", effect.delta, points),
-        origin.interval(effect.welch_low, effect.welch_high),
-        origin.number("t", w.t, partial(_decimals, 2)),
-        origin.number("df", w.df, partial(_decimals, 1)),
-        origin.number("p", w.p_two_sided, p_value),
-        origin.number("p-one-sided", w.p_one_sided, p_value),
-        origin.number("run-to-run", effect.run_to_run, _unsigned),
-    ]
-
-
-def _item_test(effect: Comparison, origin: Origin) -> list[Entry]:
-    i, c = effect.item_test, effect.clustered
-    if i is None or c is None:
-        return [EMPTY] * 8
-    return [
-        origin.number("became-right", i.gained, whole),
-        origin.number("became-wrong", i.lost, whole),
-        origin.number("difference", i.difference, points),
-        origin.interval(i.low, i.high),
-        origin.number("p", i.p, p_value),
-        (i.test.split(",")[0],),
-        origin.interval(c.low, c.high, "clustered-"),
-        origin.number("clustered-p", c.p, p_value),
-    ]
-
-
-COMPARED = {"effects": _difference, "seeds": _seed_test, "items": _item_test}
+    effect, origin = make.effects[view].get(place), make.compared(name, place, view)
+    entries = [EMPTY] * (len(TABLES[kind]["heads"]) - 2)
+    if effect and kind == "effects":
+        over = effect.clustered
+        entries = [
+            origin.number("delta", effect.delta, points),
+            origin.interval(*((over.low, over.high) if over else (effect.welch_low, effect.welch_high))),
+            origin.number("p", effect.welch.p_two_sided, p_value),
+            origin.number("p-holm", effect.p_adjusted, p_value),
+        ]
+    elif effect and kind == "seeds":
+        w = effect.welch
+        entries = [
+            origin.number("delta", effect.delta, points),
+            origin.interval(effect.welch_low, effect.welch_high),
+            origin.number("t", w.t, partial(_decimals, 2)),
+            origin.number("df", w.df, partial(_decimals, 1)),
+            origin.number("p", w.p_two_sided, p_value),
+            origin.number("p-one-sided", w.p_one_sided, p_value),
+            origin.number("run-to-run", effect.run_to_run, _unsigned),
+        ]
+    elif effect and (i := effect.item_test) and (c := effect.clustered):
+        entries = [
+            origin.number("became-right", i.gained, whole),
+            origin.number("became-wrong", i.lost, whole),
+            origin.number("difference", i.difference, points),
+            origin.interval(i.low, i.high),
+            origin.number("p", i.p, p_value),
+            (i.test.split(",")[0],),
+            origin.interval(c.low, c.high, "clustered-"),
+            origin.number("clustered-p", c.p, p_value),
+        ]
+    return [*entries, make.verdict_of(place, view)]
 
 
 def per_seed(make: TableBuilder) -> StudyTable:
@@ -139,7 +124,7 @@ def power_table(make: TableBuilder) -> StudyTable:
             if typical is None:
                 continue
             number = Origin(make.path("power", first._replace(arm=""), view), cells).number
-            detect = partial(detectable, typical.items, seeds, **typical.spreads(), verdict=True)
+            detect = partial(detectable, seeds=seeds, **asdict(typical), verdict=True)
             alone, corrected = (detect(alpha=ALPHA / n) for n in (1, len(make.effects[view])))
             entries = (
                 number("seeds", seeds, whole),
@@ -173,40 +158,33 @@ def paper_table(make: TableBuilder) -> StudyTable:
                     apart = of.number("less-paper", effect.delta - theirs / 100, points)
                 paper = NONE if accuracy is None else f"{accuracy:.1f}"
                 papers = NONE if theirs is None else f"{theirs:+.1f}"
-                verdict = make.verdict_of(place, view)
-                entries: list[Entry | str] = [
-                    view.upper(),
-                    ours,
-                    paper,
-                    delta,
-                    papers,
-                    apart,
-                    verdict,
-                    source,
-                ]
-                rows.append(make.row(place, entries))
+                compared = delta, papers, apart, make.verdict_of(place, view)
+                rows.append(make.row(place, [view.upper(), ours, paper, *compared, source]))
     return study_table("paper", rows, reference=r.reference, paper=r.paper)
 
 
 def _find_paper_rows(make: TableBuilder, place: Place) -> list[PaperRow]:
     """The paper's rows of an arm: of the same model, or of all models if the paper lacks this one."""
     study, axes = make.results.paper, make.axes_of[place.point]
-    varied = (v for name, v in axes.items() if name.split(".")[-1] == "steps" and isinstance(v, int))
-    steps = next(varied, None)
+    steps = next((v for name, v in axes.items() if name.endswith(".steps") and isinstance(v, int)), None)
     if paper_model(place.model) is not None:
         row = find(study, place.model, place.arm, steps)
         return [row] if row else []
     return [row for row in paper_rows(study) if row.arm == place.arm and steps in (None, row.steps)]
 
 
-def calibration_table(make: TableBuilder) -> StudyTable:
+def log_table(make: TableBuilder, kind: str, log: str) -> StudyTable:
+    """Means over the seeds of an arm of what their `log` ("tokens" or "gradients") says."""
     rows = []
-    for place, logs in _collect_logs(make, "tokens"):
-        path = make.path("calibration", place)
-        low, high = (end[:1] for end in _means(path, logs, ("auroc_low", "auroc_high")))
-        interval = EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]")
-        rows.append(make.row(place, [*_means(path, logs, TABLES["calibration"]["columns"]), interval]))
-    return study_table("calibration", rows)
+    for place in make.places:
+        if logs := [(cell, getattr(cell, log)) for cell in make.cells(place) if getattr(cell, log)]:
+            path = make.path(kind, place)
+            entries = _means(path, logs, TABLES[kind]["columns"])
+            if ends := TABLES[kind].get("interval"):
+                low, high = (end[:1] for end in _means(path, logs, ends))
+                entries.append(EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]"))
+            rows.append(make.row(place, entries))
+    return study_table(kind, rows)
 
 
 def bins_table(make: TableBuilder) -> StudyTable:
@@ -221,18 +199,9 @@ def bins_table(make: TableBuilder) -> StudyTable:
     return study_table("bins", rows, fold=True)
 
 
-def gradient_table(make: TableBuilder) -> StudyTable:
-    logged, columns = _collect_logs(make, "gradients"), TABLES["gradients"]["columns"]
-    rows = [make.row(p, _means(make.path("gradients", p), logs, columns)) for p, logs in logged]
-    return study_table("gradients", rows)
-
-
-def _collect_logs(make: TableBuilder, log: str) -> list[tuple[Place, Logs]]:
-    logged = [(p, [(c, getattr(c, log)) for c in make.cells(p) if getattr(c, log)]) for p in make.places]
-    return [(place, logs) for place, logs in logged if logs]
-
-
-def _means(path: tuple[object, ...], logs: Logs, columns: Iterable[str]) -> list[Entry]:
+def _means(
+    path: tuple[object, ...], logs: Sequence[tuple[Cell, dict[str, Any]]], columns: Iterable[str]
+) -> list[Entry]:
     entries = []
     for key in columns:
         known = [(cell, value) for cell, log in logs if (value := finite(log.get(key))) is not None]
@@ -246,7 +215,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     for view in make.views:
         for verdict in VERDICTS:
             those = [(p, effect) for p, effect in make.effects[view].items() if effect.verdict == verdict]
-            short = len(those) > MANY and verdict not in ("gain", "loss")  # the table has the details
+            short = len(those) > 8 and verdict not in ("gain", "loss")  # the table has the details
             some = [_describe_effect(make, place, effect, short) for place, effect in those]
             phrase = TABLES["verdicts"][verdict].format(reference=results.reference)
             lines += [f"{view.upper()}, {phrase}: {'; '.join(some)}."] if some else []
@@ -257,7 +226,7 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     for view in make.views:
         spread, seeds, _ = _design(make, view, make.places)
         if spread is not None:
-            smallest = sentence(spread.items, seeds, **spread.spreads(), verdict=True)
+            smallest = sentence(seeds=seeds, **asdict(spread), verdict=True)
             sds = f"seed sd {_unsigned(spread.seed_sd)} points, discordance {_unsigned(spread.discordance)}"
             lines.append(f"{view.upper()}, power: {smallest}; {sds}.")
     return lines

@@ -21,9 +21,6 @@ from smopd.tables import Cell, Row, Styled, Table
 from smopd.verify.verdict import describe_verdict
 from smopd.viewer.pages.packing import CHARTS, json_bytes, read_app, read_script
 
-ADVICE = ("<!-- advice -->", "<!-- end of advice -->")
-NEAR_ZERO = 0.05  # an accuracy of FULL below which there is nothing to distil
-POINTS = 500  # values of a curve on the page, at most
 # The view teacher: who answered, and how the user turns were presented.
 TEACHERS = {
     "averaged": "the run's averaged teacher (teacher.safetensors of the checkpoint)",
@@ -51,9 +48,9 @@ class Accuracy(NamedTuple):
         return self.correct / self.total if self.total else None
 
 
-def accuracies_of(stage: str, views: dict[str, Any]) -> list[Accuracy]:
-    numbers = Accuracy._fields[2:]
-    return [Accuracy(stage, view.upper(), *(v[name] for name in numbers)) for view, v in views.items()]
+def accuracies_of(views_by_stage: Mapping[str, Mapping[str, Any]]) -> list[Accuracy]:
+    pairs = [(stage, view, v) for stage, views in views_by_stage.items() for view, v in views.items()]
+    return [Accuracy(s, view.upper(), *(v[name] for name in Accuracy._fields[2:])) for s, view, v in pairs]
 
 
 class ShownComparison(NamedTuple):
@@ -143,7 +140,7 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 def notices(full: float | None, train: str, evaluated: str) -> list[str]:
     """Caveats about a run's numbers; `full` is the accuracy of FULL before training."""
     lines = []
-    if full is not None and full < NEAR_ZERO:
+    if full is not None and full < 0.05:
         either = "the model does not solve the whole task either"
         lines.append(f"FULL is {percent(full)} before training: nothing to distil, {either}.")
     files = [path for path in map(Path, (train, evaluated)) if path.is_file()]
@@ -168,15 +165,14 @@ def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | No
 def result_sentence(accuracies: Sequence[Accuracy]) -> str:
     """The result in one sentence, SHARDED first; what was not measured is not mentioned."""
     values = {(a.view, a.stage): a.value for a in accuracies if a.value is not None}
-    views = [v for v in ("SHARDED", "FULL") if any((v, s) in values for s in ("base", "trained"))]
-    both = [v for v in views if (v, "base") in values and (v, "trained") in values]
+    views, stages = ("SHARDED", "FULL"), {"base": "before", "trained": "after"}
+    both = [v for v in views if all((v, s) in values for s in stages)]
     ends = {view: (percent(values[view, "base"]), percent(values[view, "trained"])) for view in both}
     moved = [f"{view} accuracy went from {was} to {now}" for view, (was, now) in ends.items()]
     if len(both) == 2:
-        was, now = (points(values["FULL", s] - values["SHARDED", s], sign=False) for s in ("base", "trained"))
+        was, now = (points(values["FULL", s] - values["SHARDED", s], sign=False) for s in stages)
         second = moved[1].replace("accuracy went ", "")
         return f"After training, {moved[0]} and {second}; the gap between them from {was} to {now} points."
-    stages = {"base": "before", "trained": "after"}
     alone = [(v, s) for v in views if v not in both for s in stages if (v, s) in values]
     single = [f"{v} accuracy is {percent(values[v, s])} {stages[s]} training" for v, s in alone]
     sentence = " and ".join([*moved, *single])
@@ -220,7 +216,7 @@ def tabulate_metrics(run: Mapping[str, Any]) -> Table:
 
 
 def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Columns of at most POINTS means for the charts; if a restart repeated a step, the later row counts."""
+    """Columns of at most 500 means for the charts; if a restart repeated a step, the later row counts."""
     rows: dict[float, dict[str, Any]] = {}
     for row in metrics:
         step = finite(row.get("step"))
@@ -228,11 +224,11 @@ def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             rows.setdefault(step, {}).update({k: v for k, v in row.items() if v is not None})
     steps = sorted(rows)
     names = dict.fromkeys(name for row in rows.values() for name in row if name != "step")
-    every = max(1, ceil(len(steps) / POINTS))
+    every = max(1, ceil(len(steps) / 500))
     parts = [steps[i : i + every] for i in range(0, len(steps), every)]
     columns = {name: [curve_point(rows[step].get(name) for step in part) for part in parts] for name in names}
-    curves = {"name": "", "step": [part[-1] for part in parts], "metrics": columns, "evaluations": []}
-    return curves | {"done": len(steps)}
+    last = [part[-1] for part in parts]
+    return {"name": "", "step": last, "metrics": columns, "evaluations": [], "done": len(steps)}
 
 
 def curve_point(values: Iterable[Any]) -> float | None:
@@ -262,13 +258,13 @@ def render_report(data: ReportData) -> str:
 def _bars(accuracies: Sequence[Accuracy]) -> list[dict[str, Any]]:
     """The rows of the accuracy chart, view by view; stages keep their order within a view."""
     order = list(dict.fromkeys(a.view for a in accuracies))
-    return [
-        {"arm": f"{a.view} {a.stage}", "mean": a.value, "low": a.low, "high": a.high,
-         "reference": a.stage == "base", "seeds": []}
-        for a in sorted(accuracies, key=lambda a: order.index(a.view)) if a.value is not None
-    ]  # fmt: skip
+    rows = []
+    for a in sorted((a for a in accuracies if a.value is not None), key=lambda a: order.index(a.view)):
+        ends = {"mean": a.value, "low": a.low, "high": a.high}
+        rows.append({"arm": f"{a.view} {a.stage}", **ends, "reference": a.stage == "base", "seeds": []})
+    return rows
 
 
 def without_advice(page: str) -> str:
     """Remove the section on what is missing, which no number depends on."""
-    return re.sub(f"{ADVICE[0]}.*?{ADVICE[1]}", "", page, flags=re.DOTALL)
+    return re.sub("<!-- advice -->.*?<!-- end of advice -->", "", page, flags=re.DOTALL)

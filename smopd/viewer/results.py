@@ -7,7 +7,7 @@ newest evaluated checkpoint. The audit verifies every reply and computes every n
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,6 @@ from smopd.tracking import Track, quiet
 from smopd.viewer import report
 from smopd.viewer.pages.conversations import answer_text
 from smopd.viewer.pages.summary import select_examples
-
-NOT_IN_HEADING = ("examples", "verifiers", "rules", "data")  # hashes etc.; the data come first
 
 
 @dataclass
@@ -63,7 +61,7 @@ class EvaluationGroup:
                 if not fresh:
                     continue
                 seen |= set(fresh)
-                accuracies += report.accuracies_of(stage, fresh)
+                accuracies += report.accuracies_of({stage: fresh})
                 notes.append(f"{stage}: {side + ', ' if stage == TRAINED else ''}{evaluation.where}")
                 notes += [f"{stage}: {note}" for note, _ in report.verdict_notes(summary | {"views": fresh})]
                 if stage in (BASE, TRAINED):
@@ -74,9 +72,8 @@ class EvaluationGroup:
             change = against(*([o for o in some if o.view == view] for some in (before, after)))
             if change["n"]:
                 changes.append(report.compare(f"{view.upper()}: base against trained", change))
-        pairs = []
-        for was, now, _ in select_examples(before, after):
-            pairs.append(report.ConversationPair(was, now, answer_text(was.task, was.answer)))
+        shown = ((was, now) for was, now, _ in select_examples(before, after))
+        pairs = [report.ConversationPair(*pair, answer_text(pair[0].task, pair[0].answer)) for pair in shown]
         return report.Measured(self.heading, accuracies, changes, pairs, notes)
 
 
@@ -90,45 +87,41 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
     groups.sort(key=lambda group: BASE not in group.sides or len(group.sides) < 2)
     conditions = [flatten(group.evaluations[0].conditions) for group in groups]
     for group, values in zip(groups, conditions, strict=True):
-        unlike = [key for key in values if any(other.get(key) != values[key] for other in conditions)]
-        named = [key for key in unlike if not key.startswith(NOT_IN_HEADING)]
-        group.heading = ", ".join(
-            [str(values.get("data", "")), *(f"{k} = {json.dumps(values[k])}" for k in named)]
-        )
+        unlike = (key for key in values if any(other.get(key) != values[key] for other in conditions))
+        unnamed = ("examples", "verifiers", "rules", "data")  # hashes etc.; the data come first
+        named = [f"{k} = {json.dumps(values[k])}" for k in unlike if not k.startswith(unnamed)]
+        group.heading = ", ".join([str(values.get("data", "")), *named])
     return groups, [*gone, *(e for e in evaluations if e.summary is None)]
 
 
 def missing(
     run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Evaluated]
-) -> list[report.Missing]:
+) -> Iterator[report.Missing]:
     """What the report lacks, and the commands that would add it."""
-    lacks = []
     newest = next(reversed(checkpoints(run)), None)
     if steps < config.train.steps and not config.train.patience:
-        command = f"smopd train {run}"
-        lacks.append(report.Missing(f"training stands at step {steps} of {config.train.steps}", command))
+        yield report.Missing(f"training stands at step {steps} of {config.train.steps}", f"smopd train {run}")
     if not groups and newest:
-        lacks.append(report.Missing("no evaluation: neither before training nor after", eval_command(run)))
+        yield report.Missing("no evaluation: neither before training nor after", eval_command(run))
     for group in groups:
         settings = next((e.settings for e in group.evaluations if e.settings), ())
         data, again = f" on {group.heading}", eval_command(run, settings)
         if BASE not in group.sides:
-            lacks.append(report.Missing(f"the model before training was not evaluated{data}", again))
+            yield report.Missing(f"the model before training was not evaluated{data}", again)
         if newest and newest.name not in group.sides:
             what = "run" if group.sides == [BASE] else "newest checkpoint"
-            lacks.append(report.Missing(f"the {what} was not evaluated{data} ({newest.name})", again))
+            yield report.Missing(f"the {what} was not evaluated{data} ({newest.name})", again)
         played = [view for _, summary in group.finished for view in summary["views"]]
         if not {"full", "sharded"} <= set(played):
             what = "task told at once (FULL)" if "sharded" in played else "conversations over several turns"
             views = json.dumps(list(dict.fromkeys(["full", "sharded", *played])))
-            lacks.append(report.Missing(f"no {what}{data}", eval_command(run, settings, eval__views=views)))
+            yield report.Missing(f"no {what}{data}", eval_command(run, settings, eval__views=views))
     for one in gone:
         unfinished = (run / one.where / "evaluation.json").exists()
         moved = "the same command with --out ITS-NEW-FOLDER finds one that was moved"
         what = "is not finished" if unfinished else f"is no longer there; {moved}"
         command = eval_command(run, one.settings)
-        lacks.append(report.Missing(f"the evaluation of {one.side} in {one.where} {what}", command))
-    return lacks
+        yield report.Missing(f"the evaluation of {one.side} in {one.where} {what}", command)
 
 
 def report_data(run: Path) -> report.ReportData:
@@ -141,16 +134,13 @@ def report_data(run: Path) -> report.ReportData:
     return report.ReportData(
         title=f"{config.model.path}, method {config.method}",
         subtitle=f"{len(metrics)} of {config.train.steps} steps, seed {config.seed}, run folder {run.name}",
-        accuracies=first.accuracies,
-        notes=first.notes,
-        comparisons=first.comparisons,
         metrics=metrics,
-        conversations=first.conversations,
         settings=config.model_dump(),
         warnings=folder.warnings,
         more=more,
-        missing=missing(run, config, len(metrics), groups, gone),
+        missing=list(missing(run, config, len(metrics), groups, gone)),
         notices=list(dict.fromkeys(line for group in groups for line in group.notices(config.data.train))),
+        **{name: part for name, part in vars(first).items() if name != "heading"},
     )
 
 
@@ -173,19 +163,16 @@ def audit(run: Path, track: Track = quiet) -> list[str]:
         # The same rules and verifiers, but every example of the data, whatever the limit was.
         same = [*evaluation.settings, f"data.eval={json.dumps(evaluation.identity['data'])}", "eval.limit=0"]
         prepared = prepared_examples(folder.config_with(same), "eval")
+        played, examples = load_outcomes(evaluation.folder), {e.id: e for e in prepared}
         with track(f"verifying the replies in {evaluation.folder}"):
-            outcomes = rejudged(
-                load_outcomes(evaluation.folder), {e.id: e for e in prepared}, evaluation.folder
-            )
-        problems += [
-            f"{evaluation.folder / 'summary.json'}: {line}"
-            for line in _list_differences(evaluation.summary, summarise(outcomes))
-        ]
+            fresh = summarise(rejudged(played, examples, evaluation.folder))
+        differences = _list_differences(evaluation.summary, fresh)
+        problems += [f"{evaluation.folder / 'summary.json'}: {line}" for line in differences]
     page = run / "report.html"
     if not page.exists():
         raise UserError(f"{run}: has no report to audit; make it with: smopd report {run}")
-    fresh = report.render_report(report_data(run))
-    if report.without_advice(read_text(page)) != report.without_advice(fresh):
+    wanted = report.render_report(report_data(run))
+    if report.without_advice(read_text(page)) != report.without_advice(wanted):
         problems.append(f"{page}: is not what the run's files give; write it again with: smopd report {run}")
     return problems
 

@@ -15,11 +15,8 @@ from smopd.tables import Row, Table
 from smopd.viewer import report
 from smopd.viewer.report import Accuracy, ConversationPair, ShownComparison
 
-NARROW = 90  # minimum columns for two replies side by side
-
 
 def show_conversation_pair(console: Console, pair: ConversationPair) -> None:
-    """Print one task's conversation before and after training, side by side, or stacked if narrow."""
     task = pair.before
     title = Text(visible(cut(task.id, LABEL)).replace("\n", " "), style="bold")
     console.print(Rule(title, align="left", style="dim"))
@@ -48,7 +45,6 @@ def accuracy_table(
 
 
 def summary_table(summary: dict[str, Any]) -> Group:
-    """One evaluation: views with intervals, by task and number of shards, against FULL."""
     views = summary["views"]
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
     against["SHARDED against TEACHER"] = teacher = summary.get("teacher_minus_sharded")
@@ -60,23 +56,20 @@ def summary_table(summary: dict[str, Any]) -> Group:
 
 
 def before_and_after(base: dict[str, Any], trained: dict[str, Any], changes: dict[str, Any]) -> Group:
-    sides = {"base": base, "trained": trained}
-    accuracies = [a for side, summary in sides.items() for a in report.accuracies_of(side, summary["views"])]
+    accuracies = report.accuracies_of({"base": base["views"], "trained": trained["views"]})
     what = "base against trained"
     return accuracy_table(accuracies, [report.compare(f"{v.upper()}: {what}", c) for v, c in changes.items()])
 
 
 def comparison_table(result: dict[str, Any]) -> Group:
-    accuracies, changes = [], []
-    for stage in ("a", "b"):
-        views = {view: v[stage] for view, v in result["views"].items()}
-        accuracies += report.accuracies_of(stage.upper(), views)
-    for view, v in result["views"].items():
+    views, changes = result["views"], []
+    sides = {stage.upper(): {view: v[stage] for view, v in views.items()} for stage in ("a", "b")}
+    for view, v in views.items():
         tasks = v["by_task"] if len(v["by_task"]) > 1 else {}
         changes += [report.compare(view.upper(), v["change"])]
         changes += [report.compare(f"{view.upper()}, {task}", change) for task, change in tasks.items()]
     names = (_note(f"{stage.upper()}: {result[stage]}") for stage in ("a", "b"))
-    return Group(*names, accuracy_table(accuracies, changes))
+    return Group(*names, accuracy_table(report.accuracies_of(sides), changes))
 
 
 def _views_table(summary: dict[str, Any]) -> Table:
@@ -115,7 +108,7 @@ def _note(line: str, style: str = "") -> Text:
     return Text(f"  {visible(line)}", style=style, overflow="fold")
 
 
-def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = NARROW) -> None:
+def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = 90) -> None:
     """Print cells in columns, or one below the other on a terminal of fewer than `least` columns."""
     if console.width < least or len(cells) == 1:
         for cell in cells:

@@ -18,7 +18,6 @@ from smopd.viewer.pages.conversations import Part, Shown, rollouts_of
 from smopd.viewer.pages.runs import read_run
 
 CURVES = ("loss", "outcome", "delta", "weight", "kept", "clipped", "entropy", "divergence", "grad_norm")
-BLOCKS = "▁▂▃▄▅▆▇█"
 RECENT = 10  # steps from which the time left is estimated
 LEVELS = (0.005, 0.03, 0.12, 0.5)  # divergences, in nats, at which the shade gets darker
 RAMP = ("", "white on #203548", "white on #264b69", "white on #29567a", "white on #2f6c9c")
@@ -54,18 +53,13 @@ def frame(run: Path, width: int) -> RenderableType:
 
 
 def _progress(now: dict[str, Any], width: int) -> RenderableType:
-    facts = [f"step {now['step']}/{now['steps']}"]
-    if now["seconds_a_step"] is not None:
-        facts.append(f"{now['seconds_a_step']:.1f} s/step")
-    if now["tokens_a_second"] is not None:
-        facts.append(f"{now['tokens_a_second']:.0f} tokens/s")
-    if now["step"] < now["steps"] and now["seconds_left"] is not None:
-        facts.append(f"ETA {timedelta(seconds=round(now['seconds_left']))}")
-    if now["step"] >= now["steps"]:
-        facts.append("finished")
-    elif not now["working"]:
-        facts.append("nobody works on it")
-    bar = ProgressBar(total=max(1, now["steps"]), completed=now["step"], width=min(30, max(10, width // 3)))
+    step, steps, left = now["step"], now["steps"], now["seconds_left"]
+    facts = [f"step {step}/{steps}"]
+    facts += [f"{each:.1f} s/step"] if (each := now["seconds_a_step"]) is not None else []
+    facts += [f"{rate:.0f} tokens/s"] if (rate := now["tokens_a_second"]) is not None else []
+    facts += [f"ETA {timedelta(seconds=round(left))}"] if step < steps and left is not None else []
+    facts += ["finished"] if step >= steps else [] if now["working"] else ["nobody works on it"]
+    bar = ProgressBar(total=max(1, steps), completed=step, width=min(30, max(10, width // 3)))
     line = Table.grid(padding=(0, 2))
     line.add_row(bar, Text("  ".join(facts)))
     return line
@@ -73,15 +67,14 @@ def _progress(now: dict[str, Any], width: int) -> RenderableType:
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
     """Draw the values in at most `width` columns, each the mean of its part; a gap if there are none."""
-    known = [v for v in values if v is not None]
-    if not known:
+    drawn, column = "", np.array(values, dtype=float)  # None becomes NaN
+    if np.isnan(column).all():
         return ""
-    low, high = min(known), max(known)
-    drawn, column = "", np.array([np.nan if v is None else v for v in values], dtype=float)
+    low, high = np.nanmin(column), np.nanmax(column)
     for share in np.array_split(column, min(width, len(values))):
         some = share[~np.isnan(share)]
         level = (some.mean() - low) / (high - low) if len(some) and high > low else 0.0
-        drawn += BLOCKS[min(7, int(level * 8))] if len(some) else " "
+        drawn += "▁▂▃▄▅▆▇█"[min(7, int(level * 8))] if len(some) else " "
     return drawn
 
 

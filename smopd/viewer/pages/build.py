@@ -29,13 +29,11 @@ from smopd.viewer.pages.runs import ConversationSource, read_run, sources_of
 from smopd.viewer.pages.studies import study_payload, study_runs
 from smopd.viewer.pages.summary import improved
 
-FOLDER = "view"
-
 
 def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, track: Track = quiet) -> Path:
     """Write the pages of runs, studies, evaluations or folders of them; return the file to open."""
     runs, studies = discover(paths)
-    folder = out or paths[0] / FOLDER
+    folder = out or paths[0] / "view"
     taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if taken and not (folder / "data").is_dir():
         problem = "is there and holds no pages of smopd; nothing was written, choose another --out"
@@ -101,46 +99,51 @@ def _read(
         runs.append(run)
         sources += run_sources
     names = [run["name"] for run in runs]
-    for number, run in enumerate(runs):
+    for path, run in zip(folders, runs, strict=True):
         if names.count(run["name"]) > 1:
-            run["name"] = f"{folders[number].resolve().parent.name}/{run['name']}"
+            run["name"] = f"{path.resolve().parent.name}/{run['name']}"
     if studies:
         sources = [source for source in sources if source.kind != "training"]
-    rows = _Rows()
-    written, texts = [], []
+    keys = [f"{runs[source.run]['name']}:{source.name}" for source in sources]
+    written, texts, rows = list[Path](), list[str](), list[dict[str, Any]]()
+    logged: dict[int, list[str]] = {}  # ids that have a token log, by source
     for number, batch in enumerate(_batches(sources)):
         for place, (source, shown, _) in enumerate(batch):
-            rows.add(source, shown, number, place)
             texts.append(shown.text())
+            rows.append({"source": source, "pack": number, "place": place, **_row(shown)})
+            if shown.parts:
+                logged.setdefault(source, []).append(shown.id)
         packed = pack([record for _, _, record in batch])
         written.append(_put(data / f"p{number:05d}.js", script(f"p{number:05d}", packed)))
     written.append(_put(data / "search.js", script("search", json_bytes(texts))))
+    # One column per field; repeated words are stored by number.
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    distinct = {name: list(dict.fromkeys(columns.get(name, ()))) for name in ("view", "task", "status")}
+    coded = {name: [*map(kinds.index, columns.get(name, ()))] for name, kinds in distinct.items()}
     numbers = {str(path.resolve()): number for number, path in enumerate(folders)}
     index = {
         "runs": runs,
-        "sources": [_source_row(source, runs) for source in sources],
-        "rows": rows.columns(),
+        "sources": [_source_row(key, source) for key, source in zip(keys, sources, strict=True)],
+        "rows": {**columns, **coded, "words": distinct},
         "studies": [study_payload(collect(study), study.path, numbers) for study in studies],
-        "summaries": [] if studies else list(_summaries(runs, sources, rows.logged)),
+        "summaries": [] if studies else list(_summaries(runs, sources, keys, logged)),
     }
     return index, written
 
 
-def _source_row(source: ConversationSource, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _source_row(key: str, source: ConversationSource) -> dict[str, Any]:
     views = source.summary.get("views", {})
     intervals = {view: [v[name] for name in ("accuracy", "low", "high")] for view, v in views.items()}
     fields = {name: getattr(source, name) for name in ("run", "kind", "name", "data", "step")}
-    return {"key": _key(source, runs), **fields, "views": intervals}
-
-
-def _key(source: ConversationSource, runs: list[dict[str, Any]]) -> str:
-    return f"{runs[source.run]['name']}:{source.name}"
+    return {"key": key, **fields, "views": intervals}
 
 
 def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, Shown, bytes]]]:
     batch, size = list[tuple[int, Shown, bytes]](), 0
     for number, source in enumerate(sources):
-        for shown in _conversations(source):
+        files = Run(source.folder).rollout_files if source.kind == "training" else []
+        played = chain.from_iterable(rollouts_of(source.folder, file) for file in files)
+        for shown in played if source.kind == "training" else evaluated(source.folder):
             record = shown.packed()
             batch.append((number, shown, record))
             size += len(record)
@@ -151,65 +154,39 @@ def _batches(sources: Sequence[ConversationSource]) -> Iterator[list[tuple[int, 
         yield batch
 
 
-def _conversations(source: ConversationSource) -> Iterator[Shown]:
-    if source.kind != "training":
-        return evaluated(source.folder)
-    files = Run(source.folder).rollout_files
-    return chain.from_iterable(rollouts_of(source.folder, file) for file in files)
-
-
-class _Rows:
-    """The list of conversations, one column per field; repeated words are stored by number."""
-
-    def __init__(self) -> None:
-        self.codes: dict[str, dict[str, int]] = {"view": {}, "task": {}, "status": {}}
-        self.values: dict[str, list[Any]] = {}
-        self.logged: dict[int, list[str]] = {}  # ids that have a token log, by source
-
-    def add(self, source: int, shown: Shown, number: int, place: int) -> None:
-        if shown.parts:
-            self.logged.setdefault(source, []).append(shown.id)
-        known = [turn["right"] for turn in shown.turns if turn.get("right") is not None]
-        row = {
-            "source": source, "id": shown.id[:500], "shards": shown.shards, "number": shown.number,
-            "sample": shown.sample, "verdict": -1 if shown.verdict is None else int(shown.verdict),
-            "tokens": shown.tokens, "logged": int(bool(shown.parts)), "right": sum(known),
-            "known": len(known), "pack": number, "place": place,
-        }  # fmt: skip
-        for name, codes in self.codes.items():
-            row[name] = codes.setdefault(getattr(shown, name), len(codes))
-        for name, value in row.items():
-            self.values.setdefault(name, []).append(value)
-
-    def columns(self) -> dict[str, Any]:
-        return {**self.values, "words": {name: list(codes) for name, codes in self.codes.items()}}
+def _row(shown: Shown) -> dict[str, Any]:
+    known = [turn["right"] for turn in shown.turns if turn.get("right") is not None]
+    fields = ("view", "task", "status", "shards", "number", "sample", "tokens")
+    verdict = -1 if shown.verdict is None else int(shown.verdict)
+    facts = {"id": shown.id[:500], "verdict": verdict, "logged": int(bool(shown.parts))}
+    counts = {"right": sum(known), "known": len(known)}
+    return {name: getattr(shown, name) for name in fields} | facts | counts
 
 
 def _summaries(
-    runs: list[dict[str, Any]], sources: Sequence[ConversationSource], logged: dict[int, list[str]]
-) -> Iterator[dict[str, Any]]:
+    runs: list[dict[str, Any]], sources: Sequence[ConversationSource], keys: list[str],
+    logged: dict[int, list[str]],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Compare every trained model with an untrained one on the same examples, preferably of its own run."""
     for number, after in ((k, s) for k, s in enumerate(sources) if s.kind == "after"):
-        same = [s for s in sources if s.kind == "before" and s.data == after.data]
-        same.sort(key=lambda s: (s.run != after.run, runs[s.run]["model"] != runs[after.run]["model"]))
+        same = [k for k, s in enumerate(sources) if s.kind == "before" and s.data == after.data]
+        model = runs[after.run]["model"]
+        same.sort(key=lambda k: (sources[k].run != after.run, runs[sources[k].run]["model"] != model))
         if same:
-            before = same[0]
-            outcomes = load_outcomes(before.folder), load_outcomes(after.folder)
+            outcomes = load_outcomes(sources[same[0]].folder), load_outcomes(after.folder)
             summary = improved(runs[after.run], after, *outcomes, set(logged.get(number, ())))
-            yield {**summary, "before": _key(before, runs), "after": _key(after, runs)}
+            yield {**summary, "before": keys[same[0]], "after": keys[number]}
 
 
 def _read_alone(number: int, path: Path) -> tuple[dict[str, Any], list[ConversationSource]]:
     """An evaluation without a run folder, in the form of a run; without a source if it is unfinished."""
     identity, summary, name = load_identity(path), load_summary(path), path.resolve().name
-    empty: dict[str, Any] = {"settings": {}, "metrics": {}, "step": [], "evaluations": []}
     run: dict[str, Any] = {
         "name": name, "model": str(identity.get("model", "")), "method": "", "data": "",
-        "seed": 0, "steps": 0, "done": 0, "rollouts": 0,
-        "ended": "An evaluation; nothing was trained here.", **empty,
-        "starts": [], "warnings": [], "checkpoints": [],
+        "seed": 0, "steps": 0, "done": 0, "rollouts": 0, "settings": {}, "metrics": {},
+        "ended": "An evaluation; nothing was trained here.",
+        **{key: [] for key in ("step", "evaluations", "starts", "warnings", "checkpoints")},
     }  # fmt: skip
-    if summary is None:
-        return run, []
     kind, examples = "after" if identity.get("adapter") else "before", str(identity.get("examples", ""))
-    return run, [ConversationSource(number, kind, name, path, examples, summary=summary)]
+    source = ConversationSource(number, kind, name, path, examples, summary=summary or {})
+    return run, [] if summary is None else [source]

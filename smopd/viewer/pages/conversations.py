@@ -1,6 +1,7 @@
 """Conversations of evaluations and training as records for the pages, with their token logs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -56,12 +57,10 @@ class Shown:
         return "\n".join([self.id, *messages])[:LONGEST_TEXT]
 
     def packed(self) -> bytes:
-        turns, parts = [], list[Part]()
-        for number, turn in enumerate(self.turns):
-            turn_parts = self.parts.get(number, [])
-            turns.append({**_cut_texts(turn), "parts": [_summary(part) for part in turn_parts]})
-            parts += turn_parts
-        places: dict[int, int] = {}
+        by_turn = [self.parts.get(number, []) for number in range(len(self.turns))]
+        rows = [[_summary(part) for part in parts] for parts in by_turn]
+        turns = [{**_cut_texts(turn), "parts": row} for turn, row in zip(self.turns, rows, strict=True)]
+        parts, places = [part for turn_parts in by_turn for part in turn_parts], dict[int, int]()
         columns = list(_columns(parts, places)) if parts else []
         models = list(parts[0].others) if parts else []
         pieces = [self.pieces.get(token, f"[{token}]") for token in places]
@@ -91,14 +90,11 @@ def _columns(parts: list[Part], places: dict[int, int]) -> Iterator[np.ndarray]:
     def join(name: str) -> np.ndarray:
         return np.concatenate([part.values[name] for part in parts])
 
-    yield number(join("token"))
-    yield fixed(join("entropy"))
-    yield fixed(-join("student_logp"))
     trained = "teacher_logp" in parts[0].values
-    if trained:
-        yield fixed(join("teacher_entropy"))
-        yield fixed(-join("teacher_logp"))
-        yield fixed(join("divergence"))
+    names = ("entropy", "student_logp", "teacher_entropy", "teacher_logp", "divergence")
+    yield number(join("token"))
+    for name in names if trained else names[:2]:
+        yield fixed(-join(name) if name.endswith("logp") else join(name))
     for model in parts[0].others:
         yield number(np.concatenate([part.others[model].tokens for part in parts]))
         yield fixed(-np.concatenate([part.others[model].logps for part in parts]))
@@ -112,9 +108,9 @@ def evaluated(folder: Path) -> Iterator[Shown]:
     """The conversations of an evaluation; none if it is unfinished."""
     if load_summary(folder) is None:
         return
-    logged = _evaluation_parts(folder / "tokens")
+    logged, pieces = _evaluation_parts(folder / "tokens")
     for o in load_outcomes(folder):
-        tokens = logged.get((o.view, o.run, o.id), ({}, {}))
+        tokens = logged.get((o.view, o.run, o.id), {}), pieces
         head = {name: getattr(o, name) for name in ("system", "full", "extracted", "status", "detail")}
         head["expected"] = answer_text(o.task, o.answer)
         yield Shown(o.id, o.view, o.task, o.shards, o.run, 0, o.correct, o.status, head, o.turns, *tokens)
@@ -128,10 +124,11 @@ def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
     for number, row in enumerate(read_jsonl(file)):
         replies = seen[number]["replies"] if number < len(seen) else []
         contexts = {(each["view"], each["turn"]): each["contexts"] for each in replies}
+        messages = (m for some in contexts.values() for context in some for m in context.get("messages", ()))
         head = {
-            "system": _system(contexts.values()), "loss": row.get("loss"),
+            "system": next((m["content"] for m in messages if m["role"] == "system"), ""),
             "expected": answer_text(row.get("task", ""), row.get("expected") or {}),
-            "extracted": row.get("extracted"),
+            "loss": row.get("loss"), "extracted": row.get("extracted"),
         }  # fmt: skip
         for view, turns in row.items():
             if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "reply" in turns[0]:
@@ -144,39 +141,33 @@ def rollouts_of(run: Path, file: Path) -> Iterator[Shown]:
                 )  # fmt: skip
 
 
-def _system(contexts: Iterable[list[dict[str, Any]]]) -> str:
-    messages = (message for some in contexts for context in some for message in context.get("messages", ()))
-    return next((message["content"] for message in messages if message["role"] == "system"), "")
-
-
 def answer_text(task: str, answer: Mapping[str, Any]) -> str:
     """The expected answer: a reference reply if the task has one, else the data's answer."""
     if "value" in answer:
         return str(answer["value"])
-    known = tasks.find(task)
-    try:
-        reference = next(iter(known.reference_replies(answer)), None) if known else None
-    except (KeyError, TypeError, ValueError, AttributeError):  # an answer that the task cannot read
-        reference = None
     written = ", ".join(f"{key}: {value}" for key, value in answer.items())
-    return (written if reference is None else str(reference))[:2000]
+    if known := tasks.find(task):
+        # An answer that the task cannot read stays as it is.
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
+            written = str(next(iter(known.reference_replies(answer)), written))
+    return written[:2000]
 
 
 Parts = dict[int, list[Part]]
 
 
-def _evaluation_parts(folder: Path) -> dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]]:
-    by_conversation: dict[tuple[str, int, str], tuple[Parts, Mapping[int, str]]] = {}
+def _evaluation_parts(folder: Path) -> tuple[dict[tuple[str, int, str], Parts], dict[int, str]]:
+    by_conversation, pieces = dict[tuple[str, int, str], Parts](), dict[int, str]()
     for path in sorted(folder.glob("*.safetensors")):
         log = evaluation_tokens.read(path, "numpy")
-        values = dict(log.values)
-        values["student_logp"] = values.pop("logp")
+        values = log.values | {"student_logp": log.values["logp"]}
         others = {evaluation_tokens.MODEL: log.others}
         for first, columns, likely in _cut_replies(values, others, ("conversation", "turn")):
             key = (log.view, log.run, log.ids[int(values["conversation"][first])])
-            parts, _ = by_conversation.setdefault(key, ({}, log.pieces))
-            parts[int(values["turn"][first])] = [Part("", None, columns, likely)]
-    return by_conversation
+            of_turn = by_conversation.setdefault(key, {})
+            of_turn[int(values["turn"][first])] = [Part("", None, columns, likely)]
+        pieces |= log.pieces
+    return by_conversation, pieces
 
 
 def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:

@@ -25,7 +25,6 @@ STYLES = ("base", "parts", "charts", "tokens")
 
 
 def script(name: str, content: bytes) -> bytes:
-    """A script that hands over one string under a name."""
     packed = base64.b64encode(zlib.compress(content, 6)).decode()
     return f'smopdData("{name}","{packed}");\n'.encode()
 

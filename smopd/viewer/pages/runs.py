@@ -54,37 +54,34 @@ def read_run(run: Path) -> dict[str, Any]:
         if status != "no_answer":
             message = f"{count} replies in training were not judged: {status}"
             warnings.append({"step": None, "message": message})
+    what = {"model": config.model.path, "method": config.method, "data": config.data.train}
+    sizes = {"seed": config.seed, "steps": config.train.steps, "rollouts": config.train.rollouts}
+    logs = {"evaluations": folder.training_evaluations, "starts": folder.starts, "warnings": warnings}
     return {
         "name": folder.name,
-        "model": config.model.path,
-        "method": config.method,
-        "data": config.data.train,
-        "seed": config.seed,
-        "steps": config.train.steps,
+        **what,
+        **sizes,
+        **logs,
         "done": done,
-        "rollouts": config.train.rollouts,
         "ended": _describe_end(folder, done, rows),
         "settings": {k: v if isinstance(v, plain) else str(v) for k, v in settings.items()},
         "step": [row["step"] for row in rows],
         "metrics": {name: [curve_point([row.get(name)]) for row in rows] for name in names},
-        "evaluations": folder.training_evaluations,
-        "starts": folder.starts,
-        "warnings": warnings,
         "checkpoints": [step_of(checkpoint) for checkpoint in folder.checkpoints],
     }
 
 
 def _describe_end(run: Run, done: int, rows: list[dict[str, Any]]) -> str:
     steps, patience = run.config.train.steps, run.config.train.patience
+    place = f"step {done} of {steps}"
     if run.working:
-        return f"At step {done} of {steps}; a process works on it, or was killed."
+        return f"At {place}; a process works on it, or was killed."
     if not done:
         return "It was not trained."
     if done >= steps:
         return f"It came to its last step, {done} of {steps}."
     if rows[-1].get("skipped"):
-        return f"It ended after step {done} of {steps}: steps had no finite gradient."
+        return f"It ended after {place}: steps had no finite gradient."
     if patience:
-        why = f"{patience} evaluations brought nothing better, or it was stopped"
-        return f"It ended after step {done} of {steps}: {why}."
-    return f"It was stopped after step {done} of {steps}; run the same command to resume."
+        return f"It ended after {place}: {patience} evaluations brought nothing better, or it was stopped."
+    return f"It was stopped after {place}; run the same command to resume."

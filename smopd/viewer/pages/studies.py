@@ -12,8 +12,6 @@ from smopd.study.run import StudyFolder
 from smopd.study.table_parts import Place, TableBuilder
 from smopd.study.tables import comparison_sentences, verdict_lines
 
-FLIPS = 100  # items listed per arm, at most
-
 
 def study_runs(folder: StudyFolder) -> list[Path]:
     """The run folders of a study that exist: the untrained models, then the cells."""
@@ -34,8 +32,8 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
             {"seed": cell.seed, "value": float(row.mean()), "run": run}
             for cell, row, run in zip(cells, matrix, runs, strict=True)
         ]
-        mean = float(matrix.mean())
-        return {"arm": name, "mean": mean, "low": low, "high": high, "seeds": seeds, "flips": []}
+        ends = {"mean": float(matrix.mean()), "low": low, "high": high}
+        return {"arm": name, **ends, "seeds": seeds, "flips": []}
 
     views = []
     for view in make.views:
@@ -46,35 +44,27 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
                 arms.append(arm(label, cells, view) | _against_reference(make, place, view))
         views.append({"view": view, "arms": arms})
     return {
-        "name": results.name,
+        **{name: getattr(results, name) for name in ("name", "about", "reference", "missing")},
         "title": results.title or results.name,
-        "about": results.about,
-        "reference": results.reference,
         "verdicts": verdict_lines(results, make.effects),
         "sentences": comparison_sentences(results, make.effects),
         "seeds": len(results.seeds),
         "items": len(results.items),
-        "missing": results.missing,
         "views": views,
     }
 
 
 def _against_reference(make: TableBuilder, place: Place, view: str) -> dict[str, Any]:
+    """The difference of an arm, and at most 100 items whose share of right runs differs by at least 0.5."""
     facts: dict[str, Any] = {"reference": place.arm == make.results.reference}
     if effect := make.effects[view].get(place):
-        clustered = effect.clustered
+        over, items = effect.clustered, make.results.items
+        treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
+        change = np.abs(treatment - reference)
+        order = [k for k in np.argsort(-change, kind="stable") if change[k] >= 0.5][:100]
         facts |= {
             "verdict": effect.verdict, "difference": effect.delta, "p": effect.p_adjusted,
-            "low_difference": clustered.low if clustered else None,
-            "high_difference": clustered.high if clustered else None, "flips": _flips(make, place, view),
+            "low_difference": over.low if over else None, "high_difference": over.high if over else None,
+            "flips": [{"id": items[k], "from": reference[k], "to": treatment[k]} for k in order],
         }  # fmt: skip
     return facts
-
-
-def _flips(make: TableBuilder, place: Place, view: str) -> list[dict[str, Any]]:
-    """Items whose share of right runs differs most from the reference, by at least 0.5."""
-    treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
-    change = treatment - reference
-    order = [k for k in np.argsort(-np.abs(change), kind="stable") if abs(change[k]) >= 0.5][:FLIPS]
-    items = make.results.items
-    return [{"id": items[k], "from": float(reference[k]), "to": float(treatment[k])} for k in order]

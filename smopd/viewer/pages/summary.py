@@ -79,23 +79,17 @@ def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, A
                 first, second = ([o for o in side if getattr(o, by) == v] for side in pair)
                 compared.append((f"{name}: {v}{unit}", view, {by: v}, first, second))
     compared = [one for one in compared if {o.id for o in one[3]} & {o.id for o in one[4]}]
-    parts = sum(1 for one in compared if one[2])
-    return [_row(*one, level=1 - (1 - LEVEL) / (parts if one[2] else 1)) for one in compared]
-
-
-def _row(
-    what: str, view: str, only: dict[str, Any], old: list[Outcome], new: list[Outcome], level: float
-) -> dict[str, Any]:
-    change = against(old, new, level=level)
-    keys = ("n", "gained", "lost", "difference", "low", "high")
-    sides = [accuracy(scores(some))["accuracy"] for some in (old, new)]
-    clear = "better" if change["low"] > 0 else "worse" if change["high"] < 0 else "unclear"
-    if only and clear == "unclear" and change["difference"] < 0 and against(old, new)["high"] < 0:
-        clear = "perhaps"
-    return {
-        "what": what, "view": view, "only": only, "before": sides[0], "after": sides[1],
-        **{name: change[name] for name in keys}, "clear": clear,
-    }  # fmt: skip
+    parts, rows = sum(1 for one in compared if one[2]), []
+    for what, view, only, before, after in compared:
+        change = against(before, after, level=1 - (1 - LEVEL) / (parts if only else 1))
+        clear = "better" if change["low"] > 0 else "worse" if change["high"] < 0 else "unclear"
+        if only and clear == "unclear" and change["difference"] < 0 and against(before, after)["high"] < 0:
+            clear = "perhaps"
+        was, now = (accuracy(scores(some))["accuracy"] for some in (before, after))
+        row: dict[str, Any] = {"what": what, "view": view, "only": only, "clear": clear}
+        keys = ("n", "gained", "lost", "difference", "low", "high")
+        rows.append({**row, "before": was, "after": now, **{name: change[name] for name in keys}})
+    return rows
 
 
 def _sentence(rows: Sequence[dict[str, Any]]) -> str:
@@ -124,12 +118,12 @@ def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
 
 
 def _training(run: dict[str, Any]) -> list[str]:
-    shown: dict[str, tuple[str, Callable[[float], str]]] = {
-        "outcome": ("Correct final answers while training", percent),
-        "delta": ("Distance between model and copy, nats a token", "{:.3f}".format),
-    }
+    shown: list[tuple[str, str, Callable[[float], str]]] = [
+        ("outcome", "Correct final answers while training", percent),
+        ("delta", "Distance between model and copy, nats a token", "{:.3f}".format),
+    ]
     lines = []
-    for name, (what, form) in shown.items():
+    for name, what, form in shown:
         column = run["metrics"].get(name, [])
         if len(column) > 1 and (ends := first_and_last(column)):
             lines.append(f"{what}: {form(ends[0])} in the first steps, {form(ends[1])} in the last.")
