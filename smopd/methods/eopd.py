@@ -1,6 +1,4 @@
-"""EOPD (arXiv 2603.07079): the sampled reverse KL on every token, and forward KL besides where the teacher is
-uncertain.
-"""
+"""EOPD (arXiv 2603.07079): sampled reverse KL, and forward KL besides where the teacher is uncertain."""
 
 from typing import Any
 
@@ -11,9 +9,7 @@ class Settings(Section):
     threshold: float = Field(0.8, ge=0, description="teacher's entropy in nats from which forward KL counts")
     alpha: float = Field(1.0, ge=0, description="scale of the forward KL; 0 = off")
     top_k: int = Field(16, ge=1, description="entries of the forward KL: the teacher's top k")
-    clip: float = Field(
-        0.2, gt=0, description="PPO clip range of the ratio of training to sampling probability"
-    )
+    clip: float = Field(0.2, gt=0, description="PPO clip range of training over sampling probability")
 
 
 def plan(s: Settings) -> "parts.Plan":

@@ -1,6 +1,4 @@
-"""MAIGO (arXiv 2605.27186): with probability rho a FULL conversation instead of the sharded one; else reverse
-KL on the answer, and one drawn middle turn.
-"""
+"""MAIGO (arXiv 2605.27186): a FULL conversation instead of the sharded, or its answer and a middle turn."""
 
 from math import inf
 from typing import Any, ClassVar

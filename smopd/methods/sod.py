@@ -1,6 +1,4 @@
-"""SOD (arXiv 2605.07725): GRPO, and the log-ratio to the teacher as an advantage that fades as a conversation
-drifts from the teacher.
-"""
+"""SOD (arXiv 2605.07725): GRPO, and a log-ratio that fades as a conversation drifts from the teacher."""
 
 from typing import Any
 
@@ -36,8 +34,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="sod", title="SOD: turns count less the further they have drifted",
-    summary="Group-centred outcome and log T - log S as advantages, the latter weighed turn by turn by "
-    "drift.",
+    summary="Group-centred outcome and log T - log S as advantages, the latter weighed by the turns' drift.",
     paper="SOD, arXiv 2605.07725", section=Settings, plan=plan, group="related",
     formula="d_k = mean |log S(y) - log T(y)| of turn k; w_1 = 1, w_k = min(product over u < k of (d_u + "
     "eps)/(d_(u+1) + eps), 1.2); A = (o - mean o)/(std o + 1e-6); L = -(1/tokens of the step) sum (A + w_k "

@@ -1,6 +1,4 @@
-"""UniSD (arXiv 2605.06597), the combination its paper ends with: forward KL weighed by how far several
-contexts agree, a hinge against a bad context, and hidden states drawn together.
-"""
+"""UniSD (arXiv 2605.06597): forward KL by agreement of contexts, a hinge, hidden states drawn together."""
 
 from collections.abc import Sequence
 from typing import Any
