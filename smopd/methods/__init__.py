@@ -50,7 +50,7 @@ class Method:
     group: Group = "yours"
     formula: str = ""
     choices: str = ""
-    made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
+    made_at: str = field(default_factory=making_at, init=False, repr=False, compare=False)  # file and line
 
     def __post_init__(self) -> None:
         for name in ("name", "title", "summary", "paper", "formula", "choices"):
@@ -62,7 +62,6 @@ class Method:
         check_function(f"{here}plan", self.plan, "settings")
         keys = isinstance(self.settings, dict) and all(isinstance(key, str) for key in self.settings)
         require(keys, f"{here}settings", self.settings, "a dict of config keys")
-        object.__setattr__(self, "made_at", making_at())
 
 
 def _collect_methods() -> dict[str, Method]:

@@ -72,7 +72,7 @@ class Term:
     scale: float = 1.0
     weights: Weights = "ema"  # of the teacher
     auxiliary: Auxiliary | None = None
-    made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
+    made_at: str = field(default_factory=making_at, init=False, repr=False, compare=False)  # file and line
 
     def __post_init__(self) -> None:
         named = isinstance(self.name, str) and bool(self.name)
@@ -86,9 +86,8 @@ class Term:
         check_function(f"{here}turns", self.turns, "turns")
         caps = all(callable(getattr(self.cap, name, None)) for name in ("apply", "over", "has_gradient"))
         require(caps, f"{here}cap", self.cap, "a cap such as hard(0.5)")
-        check_word(f"{here}mean_over", self.mean_over, get_args(MeanOver))
-        check_word(f"{here}per", self.per, get_args(Per))
-        check_word(f"{here}weights", self.weights, get_args(Weights))
+        for part, words in (("mean_over", MeanOver), ("per", Per), ("weights", Weights)):
+            check_word(f"{here}{part}", getattr(self, part), get_args(words))
         require(is_number(self.scale), f"{here}scale", self.scale, "a finite number")
         known = self.auxiliary is None or isinstance(self.auxiliary, Auxiliary)
         require(known, f"{here}auxiliary", self.auxiliary, "an Auxiliary")
@@ -99,7 +98,6 @@ class Term:
         require(hashed, f"{here}loss", self.loss, "something that can be hashed: a frozen dataclass")
         if self.teacher is None and needs_teacher(self.loss):
             raise ValueError(f"{here}loss {self.loss.name!r} compares with a teacher, and teacher is None")
-        object.__setattr__(self, "made_at", making_at())
 
     def calling(self, part: str) -> AbstractContextManager[None]:
         """Names the term and a part of it in what goes wrong inside."""
@@ -177,8 +175,9 @@ class Plan:
 
     def describe(self) -> list[str]:
         """The plan for people: what is played, then a line a term with its parts."""
-        plays = ", ".join(part_name(play) for play in self.plays)
-        lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
+        lines = [
+            f"plays {part_name(self.plays)}" + (f", graded by {part_name(self.grade)}" if self.grade else "")
+        ]
         lines[0] += ", terms balanced by their gradient norms" if self.balance else ""
         for term in self.terms:
             values = [(f, getattr(term, f.name)) for f in fields(term) if f.init and f.name != "name"]

@@ -70,8 +70,7 @@ def scoring_requests(
 
 def _choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
     with term.calling("replies"):
-        chosen = term.replies(played, moment)
-        expected = "a list of replies out of those it was given"
+        chosen, expected = term.replies(played, moment), "a list of replies out of those it was given"
         if not isinstance(chosen, (list, tuple)) or not all(isinstance(reply, Reply) for reply in chosen):
             raise unexpected(chosen, expected)
         keys = set(map(key_of, chosen))
@@ -97,8 +96,7 @@ def _further_contexts(term: Term, reply: Reply, peers: Peers) -> list[Context]:
     if term.auxiliary is None:
         return []
     with term.calling("auxiliary"):
-        contexts = _as_list(term.auxiliary.contexts(reply, peers), "contexts")
-        return [_checked_context(context) for context in contexts]
+        return [_checked_context(c) for c in _as_list(term.auxiliary.contexts(reply, peers), "contexts")]
 
 
 def _as_list(returned: Any, items: str) -> list[Any]:
@@ -131,6 +129,5 @@ def token_counts(
     for unit in units:
         for term in unit.terms:
             if term.per != "reply" and term.mean_over == "all":
-                reply = replies[unit.reply]
-                counts[term.name, pool_of(term, reply)] += len(reply.tokens)
+                counts[term.name, pool_of(term, replies[unit.reply])] += len(replies[unit.reply].tokens)
     return dict(counts)

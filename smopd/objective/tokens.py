@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from smopd.lazy import torch
 from smopd.plugins import calling, check_function, is_number, require, unexpected
@@ -90,6 +90,7 @@ class JoinedTokens:
         return torch.cat([getattr(part, name) for part in self.parts])
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 Ranking = Callable[[Any], "torch.Tensor"]  # Tokens -> [n]; the highest are kept
 Scope = Literal["reply", "batch"]
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
@@ -141,18 +142,18 @@ every_token = Weight(
 )
 
 
-def _named(function: Ranking, name: str) -> Ranking:
+def set_name(function: F, name: str) -> F:
     """The same under the name that a plan shows and that it is imported by."""
     function.__name__ = function.__qualname__ = name
     return function
 
 
-entropy = _named(lambda tokens: tokens.entropy, "entropy")
-inverted_entropy = _named(lambda tokens: -tokens.entropy, "inverted_entropy")
-divergence = _named(lambda tokens: tokens.divergence, "divergence")
-at_random = _named(lambda tokens: tokens.noise, "at_random")
-log_ratio = _named(lambda tokens: tokens.log_ratio, "log_ratio")
-advantage = _named(lambda tokens: tokens.advantage, "advantage")
+entropy = set_name(lambda tokens: tokens.entropy, "entropy")
+inverted_entropy = set_name(lambda tokens: -tokens.entropy, "inverted_entropy")
+divergence = set_name(lambda tokens: tokens.divergence, "divergence")
+at_random = set_name(lambda tokens: tokens.noise, "at_random")
+log_ratio = set_name(lambda tokens: tokens.log_ratio, "log_ratio")
+advantage = set_name(lambda tokens: tokens.advantage, "advantage")
 
 
 def soft_or(clip: float = 0.0) -> Ranking:
@@ -167,7 +168,7 @@ def soft_or(clip: float = 0.0) -> Ranking:
         h, d = (_min_max(values) for values in (h, d))
         return h + d - h * d
 
-    return _named(ranking, f"soft_or({clip:g})" if clip else "soft_or")
+    return set_name(ranking, f"soft_or({clip:g})" if clip else "soft_or")
 
 
 def _min_max(values: torch.Tensor) -> torch.Tensor:
