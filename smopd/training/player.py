@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from peft import PeftModel
 
@@ -118,14 +118,11 @@ class StepPlayer:
 
     def drawn(self, step: int) -> list[Example]:
         """The step's examples: a new shuffle every epoch; a batch may span two epochs."""
-        count, batch = len(self.examples), self.config.train.rollouts
-        places = range((step - 1) * batch, step * batch)
-        return [self.examples[self._order(p // count)[p % count]] for p in places]
-
-    def _order(self, epoch: int) -> list[int]:
-        cluster = self.config.data.cluster
+        count, batch, cluster = len(self.examples), self.config.train.rollouts, self.config.data.cluster
         prompts = tuple(example.system for example in self.examples) if cluster > 1 else ()
-        return _shuffle_order(len(self.examples), self.config.seed, epoch, prompts, cluster)
+        order = partial(_shuffle_order, count, self.config.seed, prompts=prompts, cluster=cluster)
+        places = range((step - 1) * batch, step * batch)
+        return [self.examples[order(place // count)[place % count]] for place in places]
 
     def turn_accuracy(self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int) -> dict[str, float]:
         """Turn accuracy of the student and, every `train.teacher_every` steps, of the teacher. Collective."""
@@ -133,8 +130,7 @@ class StepPlayer:
         expected = [(talk.whole - 1, expected_so_far(talk)) for talk in talks]
         pairs = [pair for last, by_turn in expected for turn, pair in by_turn.items() if turn < last]
         verdicts = {"turn_accuracy": verify_all(pairs)}
-        every = self.config.train.teacher_every
-        if every and step % every == 0:
+        if (every := self.config.train.teacher_every) and step % every == 0:
             verdicts["teacher/turn_accuracy"] = self._teacher_verdicts(all_rollouts, model, step)
         right = {k: self.processes.gather([v.correct for v in judged]) for k, judged in verdicts.items()}
         return {name: sum(correct) / len(correct) for name, correct in right.items() if correct}
@@ -158,9 +154,7 @@ class StepPlayer:
 
 
 @lru_cache(maxsize=2)
-def _shuffle_order(
-    count: int, seed: int, epoch: int, prompts: Sequence[str] = (), cluster: int = 1
-) -> list[int]:
+def _shuffle_order(count: int, seed: int, epoch: int, prompts: Sequence[str], cluster: int) -> list[int]:
     """Indices in random order. With `cluster`, each is followed by up to `cluster` - 1 others that have the
     same system prompt, until there are none left.
     """

@@ -230,11 +230,8 @@ def _map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -
 def to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Copy tensors to the CPU without graph, with one transfer (one device sync) per dtype."""
     host = [tensor.detach() for tensor in tensors]
-    by_type: dict[torch.dtype, list[int]] = defaultdict(list)
-    for number, tensor in enumerate(host):
-        if not tensor.is_cpu:
-            by_type[tensor.dtype].append(number)
-    for numbers in by_type.values():
+    for dtype in {tensor.dtype for tensor in host if not tensor.is_cpu}:
+        numbers = [k for k, tensor in enumerate(host) if not tensor.is_cpu and tensor.dtype == dtype]
         joined = torch.cat([host[k].reshape(-1) for k in numbers]).cpu()
         pieces = joined.split([host[k].numel() for k in numbers])
         for k, piece in zip(numbers, pieces, strict=True):
