@@ -20,9 +20,8 @@ Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one gr
 def centred(
     rewards: Sequence[float], scaled: bool = True, eps: float = 1e-6, unbiased: bool = False
 ) -> list[float]:
-    """Each reward less the group's mean, and divided by its standard deviation; all 0 where none differs.
-
-    `unbiased`: the deviation's sum of squares is divided by one less than the group's size.
+    """Each reward less the group's mean, over its standard deviation (`unbiased`: of the sum of squares over
+    one less than the group's size); all 0 where none differs.
     """
     mean, spread = fmean(rewards), pstdev(rewards)
     divisor = ((stdev(rewards) if unbiased and spread else spread) + eps) if scaled else 1.0
@@ -66,8 +65,8 @@ def _check_advantages(returned: Any, count: int) -> Sequence[Any]:
 
 
 def _group_weight(text: str, values: Callable[[list[Tokens]], list[float]]) -> Weight:
-    """A weight by what `values` makes of the replies of one group. All replies of the step that a term is
-    about are looked at, so a group may be spread over micro-batches and processes.
+    """A weight by what `values` makes of the replies of one group. It looks at all replies of the step, so a
+    group may be spread over micro-batches and processes.
     """
 
     def over(replies: Sequence[Tokens]) -> list[Any]:

@@ -1,7 +1,5 @@
 """A method as data: what is played, and the terms of the loss, each made of small parts with one meaning.
-
-The training loop, metrics, token log, planner and benchmarks iterate over a plan and know no method. The
-parts:
+Training, metrics, token log, planner and benchmarks iterate over a plan and know no method. The parts:
 
     replies   which replies of a rollout a term is about                 (replies.py)
     teacher   the messages the teacher sees for a reply                  (contexts.py)
@@ -36,10 +34,9 @@ Per = Literal["reply", "group", "batch"]
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """Further contexts in which the sampled tokens are looked up: a column of log-probabilities each.
-
-    Token weights (`tokens.auxiliary`) and row losses (`rows.auxiliary`) read them. Without a context the term
-    leaves the reply out.
+    """Further contexts in which the sampled tokens are looked up: a column of log-probabilities each, which
+    token weights (`tokens.auxiliary`) and row losses (`rows.auxiliary`) read. Without one the term leaves the
+    reply out.
     """
 
     contexts: Callable[[Reply, Peers], Sequence[Context]]
@@ -56,8 +53,8 @@ class Term:
 
     `mean_over` is what a reply's sum over tokens is divided by: its tokens that carry loss, all its tokens,
     the sum of their weights, or (sum) nothing. `per` "batch": one sum over all replies of the step, divided
-    once. `per` "group": one sum over the replies of a drawn example's rollouts, divided once, and the mean of
-    that over the step's groups; a group without a token that counts is 0.
+    once. `per` "group": the same over a drawn example's rollouts, and the mean of that over the step's
+    groups; a group without a token that counts is 0.
     """
 
     name: str
@@ -133,9 +130,7 @@ class Plan:
     plays: tuple[Play, ...]
     terms: tuple[Term, ...]
     grade: Grade | None = None  # verdicts of a group become advantages, before the batch is cut
-    # Whether every term's gradient is scaled to the mean of their norms before they are added. It costs a
-    # backward pass for each term.
-    balance: bool = False
+    balance: bool = False  # scale terms' gradients to the mean of their norms, by a backward pass for each
 
     def __post_init__(self) -> None:
         for what, kind in (("plays", Play), ("terms", Term)):

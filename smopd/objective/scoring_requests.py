@@ -35,9 +35,8 @@ class ScoringRequest:
 def scoring_requests(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
 ) -> tuple[list[Reply], list[ScoringRequest], dict[tuple[int, str], list[int]]]:
-    """The replies that some term wants, what is computed for them, and by (rollout, term) reply numbers.
-
-    A rollout is given by its replies. Empty replies, and those a teacher has nothing to say of, are left out.
+    """The replies that some term wants, what is computed for them, and by (rollout, term) reply numbers. A
+    rollout is given by its replies. Empty ones, and those a teacher has nothing to say of, are left out.
     """
     replies: list[Reply] = []
     units: list[ScoringRequest] = []

@@ -1,8 +1,7 @@
 """Token weights: what each token of a reply counts in the loss. All of it is detached.
 
 A token weight is a function of `Tokens`, what is known of a reply's tokens, that returns a number for each; 0
-means that the token carries no loss and costs no gradient. `batch(weight)` shows it the tokens of all the
-step's replies at once.
+means that the token carries no loss. `batch(weight)` shows it the tokens of all the step's replies at once.
 """
 
 from __future__ import annotations
@@ -165,7 +164,7 @@ def soft_or(clip: float = 0.0) -> Ranking:
         h, d = tokens.entropy, tokens.divergence
         if clip and len(h):
             h = h.clamp_max(torch.quantile(h, 1 - clip))
-        h, d = (_min_max(values) for values in (h, d))
+        h, d = _min_max(h), _min_max(d)
         return h + d - h * d
 
     return set_name(ranking, f"soft_or({clip:g})" if clip else "soft_or")

@@ -2,10 +2,9 @@
 reference of the tests and of `benchmarks/`, the fallback where the head is trained or a model's attention
 can't be packed.
 
-A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`, whose cap every
-scoring function applies. Logits and softmax in float32 whatever the inputs (float64 stays float64), natural
-logarithm.
-Shapes: N reply tokens, d hidden width, V vocabulary.
+A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`. Logits and softmax in
+float32 whatever the inputs (float64 stays float64), natural logarithm. Shapes: N reply tokens, d hidden
+width, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -37,11 +36,9 @@ class CappedHead(torch.Tensor):
     def of(weight: torch.Tensor, softcap: float) -> "CappedHead":
         """The same weight, not copied, with its cap."""
         # A sharded weight would lose its cap when it is gathered.
-        if type(weight) not in (torch.Tensor, torch.nn.Parameter):
-            kind = type(weight).__name__
-            raise UserError(
-                f"a soft-capped head must be a plain tensor, not {kind}: train without train.shard"
-            )
+        if (kind := type(weight)) not in (torch.Tensor, torch.nn.Parameter):
+            expected = f"a soft-capped head must be a plain tensor, not {kind.__name__}"
+            raise UserError(f"{expected}: train without train.shard")
         head = torch.Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
         head.softcap = softcap
         return head
@@ -69,9 +66,8 @@ def token_stats(
     auxiliary: torch.Tensor | None = None,
     alternatives: int = 0,
 ) -> list[TokenStats]:
-    """Statistics of `tokens` [N] under each of the row losses, by full logits and autograd.
-
-    The interface of the fast path; here every token gets its gradient, whatever `decide` says of it.
+    """`kernel.token_stats` by full logits and autograd: every token gets its gradient, whatever `decide`
+    says.
     """
     check_rows(student_hidden, teacher_hidden, tokens)
     inputs = [student_hidden, teacher_hidden, tokens, *([] if auxiliary is None else [auxiliary])]
@@ -145,8 +141,7 @@ def reply_hidden(
         else:
             batches.append([i])
     for chosen in batches:
-        # Padding stands behind every real token, and the mask comes from lengths: a pad id may be a model's
-        # end token.
+        # Padding stands behind every real token; the mask comes from lengths: a pad id may be an end token.
         unpadded = [torch.tensor(rows[i]) for i in chosen]
         ids_BL = pad_sequence(unpadded, batch_first=True).to(device)
         mask_BL = pad_sequence([torch.ones_like(ids) for ids in unpadded], batch_first=True).to(device)

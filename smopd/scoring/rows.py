@@ -104,8 +104,8 @@ def small_divergence(log_s_nv: torch.Tensor, log_t_nv: torch.Tensor, kind: Kind,
 
 
 def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Scored:
-    """Score a chunk by torch's operations over all of it at once, none of which depends on the vocabulary or
-    makes the host wait. The logits stay as they are.
+    """Score a chunk by torch's operations over all of it at once, which leave the logits as they are; none
+    depends on the vocabulary or makes the host wait.
     """
     log_s, log_t = (z.log_softmax(-1) for z in (chunk.student, chunk.teacher))
     picked_n1 = chunk.tokens[:, None]
