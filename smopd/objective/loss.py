@@ -68,9 +68,7 @@ def term_loss(
     zero: torch.Tensor,
     pool_share: float | None = None,
 ) -> TermLoss:
-    """The term's loss of one rollout; 0 without replies. `pool_share`: for a term divided once for a group or
-    the whole step, what its sum is multiplied with.
-    """
+    """The term's loss of one rollout; `pool_share`: what its sum is times, if divided once for a pool."""
     if not stats:
         return TermLoss(zero)
     turns = Turns(replies, stats, correct)

@@ -306,9 +306,7 @@ def clipped_ratio(advantage: Ranking, clip: float) -> Weight:
 
 
 def agreement(gain: float, quantile: float = 0.95, most: float = 10.0, floor: float = 0.01) -> Weight:
-    """1 / (1 + gain * min(variance / its quantile, most)), at least floor: the variance of a token's
-    log-probabilities in the term's auxiliary contexts.
-    """
+    """1 / (1 + gain * min(variance / its quantile, most)), at least floor, over the auxiliary contexts."""
 
     def weight(tokens: Tokens) -> torch.Tensor:
         assert tokens.auxiliary is not None, "agreement needs a term with auxiliary contexts"

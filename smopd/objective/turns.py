@@ -53,9 +53,7 @@ def turn_weights(deltas: torch.Tensor, correct: bool, eta: float = 0.2, eps: flo
 
 @dataclass(frozen=True)
 class Reliability:
-    """med / (med + delta_t), times 1 + eta if the answer is wrong, 1 - eta if it is right: turns on which
-    student and teacher disagree much count less.
-    """
+    """med / (med + delta_t), times 1 + eta if the answer is wrong, 1 - eta if it is right."""
 
     eta: float = 0.0
     eps: float = 1e-6

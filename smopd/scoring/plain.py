@@ -66,9 +66,7 @@ def token_stats(
     auxiliary: torch.Tensor | None = None,
     alternatives: int = 0,
 ) -> list[TokenStats]:
-    """`kernel.token_stats` by full logits and autograd: every token gets its gradient, whatever `decide`
-    says.
-    """
+    """`kernel.token_stats` by full logits and autograd, with every token's gradient, whatever is decided."""
     check_rows(student_hidden, teacher_hidden, tokens)
     inputs = [student_hidden, teacher_hidden, tokens, *([] if auxiliary is None else [auxiliary])]
     size = max(1, chunk_size or len(tokens))
@@ -129,9 +127,7 @@ def reply_hidden(
     device: torch.device | str = "cpu",
     row_tokens: int = 8192,
 ) -> torch.Tensor:
-    """`passes.reply_hidden` by one right-padded row a sequence. Rows of like length go through the model
-    together, at most `row_tokens` tokens, padding included, at once.
-    """
+    """`passes.reply_hidden` by right-padded rows of like length, `row_tokens` with padding at once."""
     rows = [[*context, *reply] for context, reply in sequences]
     states: dict[int, torch.Tensor] = {}
     batches: list[list[int]] = []

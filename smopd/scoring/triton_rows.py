@@ -26,9 +26,7 @@ KINDS = {"nll": 0, "gjs": 1, "rkl": 2, "fkl": 3}
 def score(
     chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool, softcap: float | None = None
 ) -> Scored:
-    """Score a chunk under losses that have a closed form. The last one works in place of the student's
-    logits. Logits come uncapped, and the gradients are by those.
-    """
+    """Score uncapped logits under losses with a closed form; the last one overwrites the student's."""
     values: list[torch.Tensor] = []
     gradients: list[Gradient] = []
     shared: list[torch.Tensor] = []
@@ -91,9 +89,7 @@ def _log1p_of_negative(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _logits(pointer, mask, softcap, SOFT_CAPPED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Logits of a block, soft-capped. Finite even where they are -inf or not there, so that 0 times a
-    logarithm is 0.
-    """
+    """Logits of a block, soft-capped; finite even where masked or -inf, so that 0 times a logarithm is 0."""
     z = tl.load(pointer, mask=mask, other=float("-inf"))
     if SOFT_CAPPED:
         q = _expm1_of_negative(2 * tl.abs(z) / softcap)

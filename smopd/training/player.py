@@ -155,9 +155,7 @@ class StepPlayer:
 
 @lru_cache(maxsize=2)
 def _shuffle_order(count: int, seed: int, epoch: int, prompts: Sequence[str], cluster: int) -> list[int]:
-    """Indices in random order. With `cluster`, each is followed by up to `cluster` - 1 others that have the
-    same system prompt, until there are none left.
-    """
+    """Indices in random order; with `cluster`, up to so many of the same system prompt in a row."""
     order = list(range(count))
     rng(seed, "order", epoch).shuffle(order)
     if cluster == 1:

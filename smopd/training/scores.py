@@ -1,7 +1,6 @@
-"""From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan.
-
-One call scores a micro-batch of rollouts. A loss depends on its own rollout only (and, for terms that look at
-the whole step, on statistics of an earlier pass over it), so the batch may be split anywhere.
+"""From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan. A loss depends
+on its own rollout only (and, for terms that look at the whole step, on statistics of an earlier pass over
+it), so a step may be split into micro-batches anywhere.
 """
 
 from collections import defaultdict
@@ -141,9 +140,7 @@ class _MicroBatch:
         return stats
 
     def teacher_hidden(self, plan: Plan) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
-        """By unit: [n, d] teacher hidden states, mixed over its contexts as their logits would be, and
-        [n, K] log-probabilities of its tokens in K auxiliary contexts.
-        """
+        """By unit: [n, d] mixed teacher hidden states; [n, K] log-probabilities in K auxiliary contexts."""
         mixes = any(weight != 1 or len(u.contexts) > 1 for u in self.units for weight, _ in u.contexts)
         if cap_of(self.head) is not None and mixes:
             raise UserError("this model soft-caps its logits: teachers of several contexts cannot be mixed")
