@@ -176,6 +176,8 @@ def _score_rows(  # type: ignore[no-untyped-def]
     max_t = tl.max(top_t, 0)
     log_s = tl.log(tl.sum(sum_s * tl.exp(top_s - max_s), 0))
     log_t = tl.log(tl.sum(sum_t * tl.exp(top_t - max_t), 0))
+    soft_log_s = log_s
+    soft_log_t = log_t
     if TEMPERED:
         soft_log_s = tl.log(tl.sum(soft_s * tl.exp((top_s - max_s) * inverse_temperature), 0))
         soft_log_t = tl.log(tl.sum(soft_t * tl.exp((top_t - max_t) * inverse_temperature), 0))
@@ -192,12 +194,8 @@ def _score_rows(  # type: ignore[no-untyped-def]
         entropy_s -= tl.exp(a - log_s) * (a - log_s)
         entropy_t -= tl.exp(b - log_t) * (b - log_t)
         if KIND > 0:
-            if TEMPERED:
-                a = a * inverse_temperature - soft_log_s
-                b = b * inverse_temperature - soft_log_t
-            else:
-                a -= log_s
-                b -= log_t
+            a = a * inverse_temperature - soft_log_s
+            b = b * inverse_temperature - soft_log_t
             value, w, s = _entries(a, b, beta, cap, KIND, CAPPED, BOTH_WAYS)
             values += value
             weights += w
@@ -231,12 +229,8 @@ def _score_rows(  # type: ignore[no-untyped-def]
             else:
                 a = z - max_s
                 b = _logits(teacher + i + entry, mask, softcap, SOFT_CAPPED) - max_t
-                if TEMPERED:
-                    a = a * inverse_temperature - soft_log_s
-                    b = b * inverse_temperature - soft_log_t
-                else:
-                    a -= log_s
-                    b -= log_t
+                a = a * inverse_temperature - soft_log_s
+                b = b * inverse_temperature - soft_log_t
                 value, w, s = _entries(a, b, beta, cap, KIND, CAPPED, BOTH_WAYS)
                 slope = factor * (w - s * share)
             if SOFT_CAPPED:

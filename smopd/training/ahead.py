@@ -52,11 +52,6 @@ class Ahead:
     def __contains__(self, step: int) -> bool:
         return step in self._pending or step in self._at_once
 
-    @property
-    def plays_ahead(self) -> bool:
-        rollout = self.player.config.rollout
-        return rollout.ahead > 1 or rollout.overlap
-
     def block(self, step: int) -> range:
         """The steps from `step` to the end of its block."""
         k = self.player.config.rollout.ahead

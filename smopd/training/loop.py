@@ -156,7 +156,7 @@ class Trainer:
         times = [time.perf_counter()]
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, if a recipe has some
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
-        reused = self._sample(step)
+        reused, rollout = self._sample(step), self.config.rollout
         conversations, stale = self.ahead.take(step)
         all_rollouts = self.player.verify_and_grade(conversations)
         times.append(time.perf_counter())
@@ -168,7 +168,7 @@ class Trainer:
             **step_metrics(all_rollouts, losses, self.plan, moment),
             **self.player.turn_accuracy(all_rollouts, self.model, step),
             "rollout/reused": reused,
-            **({"rollout/stale": stale} if self.ahead.plays_ahead else {}),
+            **({"rollout/stale": stale} if rollout.ahead > 1 or rollout.overlap else {}),
             **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }
         self._warn_of_gap(row)
