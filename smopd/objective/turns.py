@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from smopd.lazy import torch
 from smopd.objective.tokens import set_name
@@ -66,6 +66,7 @@ def reliability_weight(eta: float = 0.0, eps: float = 1e-6) -> Reliability:
     return Reliability(eta, eps)
 
 
+@cache
 def step_ratio(margin: float = 0.2, eps: float = 1e-6, start: int = 1) -> TurnWeight:
     """The product over earlier turns of (delta_u + eps) / (delta_u+1 + eps), at most 1 + `margin`: 1 at the
     first turn, less where student and teacher have drifted apart since. Turns before `start`, from 1, are
@@ -82,6 +83,7 @@ def step_ratio(margin: float = 0.2, eps: float = 1e-6, start: int = 1) -> TurnWe
     return set_name(weight, f"step_ratio({margin:g}, start={start})")
 
 
+@cache
 def last_of_sampled(eps: float = 1e-6) -> TurnWeight:
     """Only the last of the replies counts (`up_to_one_sampled` drew it): med / (med + d), where d is its
     signed gap floored at eps and med the median of those of all replies given.
