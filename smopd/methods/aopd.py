@@ -17,15 +17,11 @@ def plan(s: Settings) -> "parts.Plan":
     def left_alone(tokens: "parts.Tokens") -> Any:
         return ~intervened(tokens)
 
-    return parts.Plan(
-        (Play(),),
-        (
-            parts.Term("guide", parts.sharded, parts.clean, scoring.top_k_forward_kl(s.top_k),
-                       parts.gate(intervened), mean_over="all", scale=1 / s.top_k),
-            parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(),
-                       parts.product(left_alone, parts.log_ratio), mean_over="all"),
-        ),
-    )  # fmt: skip
+    kl, gate = scoring.top_k_forward_kl(s.top_k), parts.gate(intervened)
+    guide = parts.Term("guide", parts.sharded, parts.clean, kl, gate, mean_over="all", scale=1 / s.top_k)
+    nll, reward = scoring.sampled_nll(), parts.product(left_alone, parts.log_ratio)
+    policy = parts.Term("policy", parts.sharded, parts.clean, nll, reward, mean_over="all")
+    return parts.Plan((Play(),), (guide, policy))
 
 
 METHODS = [Method(

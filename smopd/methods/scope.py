@@ -10,16 +10,11 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     right, wrong = (parts.judged(parts.sharded, correct) for correct in (True, False))
-    odd = parts.group_share("student_logp", -1 / s.tau)
+    odd, nll = parts.group_share("student_logp", -1 / s.tau), scoring.sampled_nll()
     trusted = parts.product(parts.group_share("teacher_logp", 1 / s.tau), parts.log_ratio)
-    return parts.Plan(
-        (Play(samples=s.samples),),
-        (
-            parts.Term("right", right, None, scoring.sampled_nll(), odd, mean_over="sum", per="group"),
-            parts.Term("wrong", wrong, parts.clean, scoring.sampled_nll(), trusted, mean_over="sum",
-                       per="group"),
-        ),
-    )  # fmt: skip
+    learn = parts.Term("right", right, None, nll, odd, mean_over="sum", per="group")
+    mend = parts.Term("wrong", wrong, parts.clean, nll, trusted, mean_over="sum", per="group")
+    return parts.Plan((Play(samples=s.samples),), (learn, mend))
 
 
 METHODS = [Method(

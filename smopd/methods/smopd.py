@@ -93,19 +93,13 @@ def plan(s: Settings) -> "parts.Plan":
     if s.importance_cap:
         every = parts.importance(s.importance_cap)
         mask = parts.product(mask, every)
-    to_middle = scoring.gjs(s.beta_mid, entry_cap=entry_cap)
-    to_final = scoring.gjs(s.beta_final, entry_cap=entry_cap)
-    reliable = parts.reliability_weight(s.eta, s.eps)
-    return parts.Plan(
-        (Play(), Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)),
-        (
-            parts.Term("middle", parts.middle, parts.UsersOnly(s.clean), to_middle, mask, cap, reliable,
-                       s.denominator, scale=s.middle),
-            parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer),
-            parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full),
-        ),
-        balance=s.balance,
-    )  # fmt: skip
+    users, loss = parts.UsersOnly(s.clean), scoring.gjs(s.beta_mid, entry_cap=entry_cap)
+    to_final, turns = scoring.gjs(s.beta_final, entry_cap=entry_cap), parts.reliability_weight(s.eta, s.eps)
+    middle = parts.Term("middle", parts.middle, users, loss, mask, cap, turns, s.denominator, scale=s.middle)
+    answer = parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer)
+    full = parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full)
+    branch = Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)
+    return parts.Plan((Play(), branch), (middle, answer, full), balance=s.balance)
 
 
 def method(

@@ -11,7 +11,6 @@ from smopd.objective.plan import Context, Contexts, Plan, Term
 from smopd.objective.tokens import Moment
 from smopd.plugins import Unexpected, describe_value, is_number, unexpected
 from smopd.rollout.play import Peers, Reply
-from smopd.scoring.losses import RowLoss
 
 NO_TEACHER = "none"
 ROLES = ["system", "user", "assistant", "tool"]
@@ -26,10 +25,6 @@ class ScoringRequest:
     contexts: Contexts
     auxiliary: tuple[str, Sequence[Context]] = (NO_TEACHER, ())  # weights and contexts of further columns
     terms: list[Term] = field(default_factory=list, compare=False)  # two are equal, whoever wants them
-
-    @property
-    def losses(self) -> tuple[RowLoss, ...]:
-        return tuple(term.loss for term in self.terms)
 
 
 def scoring_requests(

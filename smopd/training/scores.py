@@ -108,7 +108,7 @@ class _MicroBatch:
         students = student_Nd.split(lengths)
         groups: dict[tuple[tuple[RowLoss, ...], int], list[int]] = defaultdict(list)
         for number, unit in enumerate(self.units):
-            groups[unit.losses, len(unit.auxiliary[1])].append(number)
+            groups[tuple(term.loss for term in unit.terms), len(unit.auxiliary[1])].append(number)
         stats: dict[tuple[int, str], TokenStats] = {}
         for (losses, _), numbers in groups.items():
             units = [self.units[k] for k in numbers]
