@@ -39,7 +39,6 @@ class _Job:
     play: int  # index in the plan
     example: Example
     request: ConversationRequest | None
-    conversation: Conversation | None = None
 
 
 @dataclass
@@ -66,16 +65,13 @@ class StepPlayer:
         # A single step sampled with the trained module runs in rounds, play by play, to repeat older runs.
         continuous = len(steps) > 1 or not self.driver.engine.traits.in_place
         by_play = [[job for job in jobs if job.play == k] for k in range(len(self.plan.plays))]
-        for some in [jobs] if continuous else by_play:
-            requests = [job.request for job in some if job.request]
-            sampled = iter(self.driver.play_all(requests, continuous))
-            for job in some:
-                job.conversation = next(sampled) if job.request else self._recite(job.example)
         played: dict[int, StepConversations] = {step: [[] for _ in self.items(step)] for step in steps}
-        for job in jobs:
-            assert job.conversation is not None
-            job.conversation.context = None  # no longer needed; gathering it would pickle the tokenizer
-            played[job.step][job.place].append((job.play, job.conversation))
+        for some in [jobs] if continuous else by_play:
+            sampled = iter(self.driver.play_all([job.request for job in some if job.request], continuous))
+            for job in some:
+                talk = next(sampled) if job.request else self._recite(job.example)
+                talk.context = None  # no longer needed; gathering it would pickle the tokenizer
+                played[job.step][job.place].append((job.play, talk))
         return list(played.values())
 
     def _jobs(self, step: int) -> list[_Job]:
