@@ -72,8 +72,7 @@ class Term:
     made_at: str = field(default_factory=making_at, init=False, repr=False, compare=False)  # file and line
 
     def __post_init__(self) -> None:
-        named = isinstance(self.name, str) and bool(self.name)
-        require(named, "the name of a term", self.name, "a text")
+        require(isinstance(self.name, str) and self.name != "", "the name of a term", self.name, "a text")
         here = f"term '{self.name}': "
         check_function(f"{here}replies", self.replies, "replies", "moment")
         if self.teacher is not None:
@@ -170,9 +169,8 @@ class Plan:
 
     def describe(self) -> list[str]:
         """The plan for people: what is played, then a line a term with its parts."""
-        lines = [
-            f"plays {part_name(self.plays)}" + (f", graded by {part_name(self.grade)}" if self.grade else "")
-        ]
+        graded = f", graded by {part_name(self.grade)}" if self.grade else ""
+        lines = [f"plays {part_name(self.plays)}{graded}"]
         lines[0] += ", terms balanced by their gradient norms" if self.balance else ""
         for term in self.terms:
             values = [(f, getattr(term, f.name)) for f in fields(term) if f.init and f.name != "name"]

@@ -69,12 +69,27 @@ def token_stats(
     """`kernel.token_stats` by full logits and autograd, with every token's gradient, whatever is decided."""
     check_rows(student_hidden, teacher_hidden, tokens)
     inputs = [student_hidden, teacher_hidden, tokens, *([] if auxiliary is None else [auxiliary])]
-    size = max(1, chunk_size or len(tokens))
-    chunks = zip(*(column.split(size) for column in inputs), strict=True)
-    pieces = [_chunk(lm_head_weight, losses, alternatives, *chunk) for chunk in chunks]
-    values, shared = (zip(*columns, strict=True) for columns in zip(*pieces, strict=True))
-    a, b, c, d, top, *likeliest = map(torch.cat, shared)
-    stats = [TokenStats(torch.cat(v), a, b, c, d, None, top, auxiliary, *likeliest) for v in values]
+    size, softcap = max(1, chunk_size or len(tokens)), cap_of(lm_head_weight)
+    pieces = []  # of each chunk, the losses' values and the columns they share, in the order of `TokenStats`
+    for student_nd, teacher_nd, tokens_n, *further in zip(*(c.split(size) for c in inputs), strict=True):
+        student_logits_nV = capped(wide_linear(student_nd, lm_head_weight), softcap)
+        with torch.no_grad():
+            teacher_logits_nV = capped(wide_linear(teacher_nd, lm_head_weight), softcap)
+            logps = [student_logits_nV.log_softmax(-1), teacher_logits_nV.log_softmax(-1)]
+            shared = [_entropy(logp_nV) for logp_nV in logps]
+            shared += [logp_nV.gather(-1, tokens_n[:, None])[:, 0] for logp_nV in logps]
+            shared.append(logps[1].amax(-1))  # the teacher's highest
+            if alternatives:
+                best = (logp_nV.topk(min(alternatives, logp_nV.shape[1]), -1) for logp_nV in logps)
+                top_logps, top_tokens = zip(*best, strict=True)
+                shared += [torch.stack(top_tokens, 1), torch.stack(top_logps, 1)]
+        rows, wide = Rows(student_logits_nV, teacher_logits_nV, tokens_n, *further), student_logits_nV.dtype
+        hidden = Rows(student_nd.to(wide), teacher_nd.to(wide), tokens_n)
+        values = [row_values(loss, hidden if isinstance(loss, HiddenLoss) else rows) for loss in losses]
+        pieces.append((values, shared))
+    of_losses, columns = (zip(*parts, strict=True) for parts in zip(*pieces, strict=True))
+    a, b, c, d, top, *likeliest = map(torch.cat, columns)
+    stats = [TokenStats(torch.cat(v), a, b, c, d, None, top, auxiliary, *likeliest) for v in of_losses]
     if decide is None or lengths is None:
         return stats
     replies = enumerate(zip(*(s.detached().split(lengths) for s in stats), strict=True))
@@ -84,36 +99,6 @@ def token_stats(
         replace(s, weight=torch.cat([empty, *(decisions[k].weight.to(empty.dtype) for decisions in decided)]))
         for k, s in enumerate(stats)
     ]
-
-
-def _chunk(
-    weight: torch.Tensor,
-    losses: Sequence[RowLoss],
-    alternatives: int,
-    student_hidden: torch.Tensor,
-    teacher_hidden: torch.Tensor,
-    tokens: torch.Tensor,
-    auxiliary: torch.Tensor | None = None,
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Each loss's values, and the columns they share: both entropies, both log-probabilities, the teacher's
-    highest; with `alternatives` also both models' likeliest tokens and their log-probabilities.
-    """
-    softcap = cap_of(weight)
-    student_logits_NV = capped(wide_linear(student_hidden, weight), softcap)
-    with torch.no_grad():
-        teacher_logits_NV = capped(wide_linear(teacher_hidden, weight), softcap)
-        logps = [student_logits_NV.log_softmax(-1), teacher_logits_NV.log_softmax(-1)]
-        entropies = [_entropy(logp_NV) for logp_NV in logps]
-        sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
-    rows = Rows(student_logits_NV, teacher_logits_NV, tokens, auxiliary)
-    wide = student_logits_NV.dtype
-    hidden = Rows(student_hidden.to(wide), teacher_hidden.to(wide), tokens)
-    values = [row_values(loss, hidden if isinstance(loss, HiddenLoss) else rows) for loss in losses]
-    likeliest: list[torch.Tensor] = []
-    if alternatives:
-        best = [logp_NV.detach().topk(min(alternatives, logp_NV.shape[1]), -1) for logp_NV in logps]
-        likeliest = [torch.stack(both, 1) for both in ([b.indices for b in best], [b.values for b in best])]
-    return values, [*entropies, *sampled, logps[1].amax(-1), *likeliest]
 
 
 def _entropy(logp_NV: torch.Tensor) -> torch.Tensor:

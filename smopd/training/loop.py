@@ -46,6 +46,7 @@ from smopd.training.processes import Processes
 from smopd.training.step_scoring import StepScorer
 
 log = logging.getLogger("smopd")
+Report = Callable[[dict[str, Any]], None]
 
 
 class Trainer:
@@ -94,9 +95,7 @@ class Trainer:
         self.processes.barrier()
         self.monitor = Monitor(config, folder, self.driver, self.processes, self.sampling)
 
-    def train(
-        self, report: Callable[[dict[str, Any]], None] | None = None, hooks: Hooks | None = None
-    ) -> None:
+    def train(self, report: Report | None = None, hooks: Hooks | None = None) -> None:
         """Train to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
         hooks, any_of = hooks or Hooks(), self.processes.any_of
         every, last = self.config.train.checkpoint_every, self.config.train.steps
