@@ -2,10 +2,8 @@
 
 Every module of this package declares a list `METHODS`; a new file here is a new entry in the table below. A
 method in a file of your own is named by its path: `--method my_method.py`, or `my_method.py:NAME` where it
-declares several. Nothing outside this package knows a method or one of its settings.
-
-Modules of this package import from here what declarations are made of. The names of `parts` and `scoring` are
-looked up when a plan is made: reading settings needs no torch.
+declares several. Modules of this package import from here what declarations are made of; the names of `parts`
+and `scoring` are looked up when a plan is made: reading settings needs no torch.
 """
 
 import pkgutil
@@ -32,9 +30,7 @@ Group = Literal["paper", "compared", "related", "baselines", "controls", "ours",
 
 @dataclass(frozen=True)
 class Method:
-    """One declared method.
-
-    `section` is the class of its settings, the table [objective] of a config; `plan` makes of one what is
+    """`section` is the class of its settings, the table [objective] of a config; `plan` makes of one what is
     played and learnt; `settings` maps dotted config keys (`objective.keep`, `teacher.decay`) to the values it
     sets. `formula` is its objective in symbols, `choices` what is ours: what stands in for an input that
     sharded conversations lack, and points its paper leaves open.
@@ -50,7 +46,7 @@ class Method:
     group: Group = "yours"
     formula: str = ""
     choices: str = ""
-    made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
+    made_at: str = field(default_factory=making_at, init=False, repr=False, compare=False)  # file and line
 
     def __post_init__(self) -> None:
         for name in ("name", "title", "summary", "paper", "formula", "choices"):
@@ -62,7 +58,6 @@ class Method:
         check_function(f"{here}plan", self.plan, "settings")
         keys = isinstance(self.settings, dict) and all(isinstance(key, str) for key in self.settings)
         require(keys, f"{here}settings", self.settings, "a dict of config keys")
-        object.__setattr__(self, "made_at", making_at())
 
 
 def _collect_methods() -> dict[str, Method]:

@@ -17,8 +17,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="ccopd", title="CCOPD: canonical-context on-policy distillation",
-    summary="Reverse KL of the answer turn to the frozen base model that saw the complete task in one "
-    "message.",
+    summary="Reverse KL of the answer turn to the frozen base model that saw the complete task.",
     paper="CCOPD, arXiv 2605.30251", section=Settings, plan=plan, group="related",
     formula="L = mean over the step's answer tokens of KL(S || T_full), T the base model.",
     choices="Native. The divisor, tokens of the whole step, is ours. Its own training: lr 3e-5, GSM8K.",

@@ -25,8 +25,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="credit", title="CREDIT: a teacher less what it says to other inputs",
-    summary="Reverse KL to the teacher's logits less a share of its logits under another example of the "
-    "step.",
+    summary="Reverse KL to the teacher's logits less a share of those under another example of the step.",
     paper="CREDIT, arXiv 2605.11613",
     section=Settings, plan=plan, settings={"teacher.decay": 0.99}, group="compared",
     formula="R(v) = log T(v|x) - log S(v) - (lam/C) sum over C other inputs x' of log T(v|x'); L = "

@@ -1,7 +1,6 @@
-"""EOPD (arXiv 2603.07079): the sampled reverse KL on every token, and forward KL besides where the teacher is
-uncertain.
-"""
+"""EOPD (arXiv 2603.07079): sampled reverse KL, and forward KL besides where the teacher is uncertain."""
 
+from dataclasses import replace
 from typing import Any
 
 from smopd.methods import Field, Method, Play, Section, parts, scoring
@@ -11,9 +10,7 @@ class Settings(Section):
     threshold: float = Field(0.8, ge=0, description="teacher's entropy in nats from which forward KL counts")
     alpha: float = Field(1.0, ge=0, description="scale of the forward KL; 0 = off")
     top_k: int = Field(16, ge=1, description="entries of the forward KL: the teacher's top k")
-    clip: float = Field(
-        0.2, gt=0, description="PPO clip range of the ratio of training to sampling probability"
-    )
+    clip: float = Field(0.2, gt=0, description="PPO clip range of training over sampling probability")
 
 
 def plan(s: Settings) -> "parts.Plan":
@@ -23,15 +20,11 @@ def plan(s: Settings) -> "parts.Plan":
     def uncertain(tokens: "parts.Tokens") -> Any:
         return tokens.teacher_entropy >= s.threshold
 
-    return parts.Plan(
-        (Play(),),
-        (
-            parts.Term("policy", parts.sharded, parts.clean, scoring.sampled_nll(),
-                       parts.clipped_ratio(advantage, s.clip), mean_over="all", per="batch"),
-            parts.Term("cover", parts.sharded, parts.clean, scoring.top_k_forward_kl(s.top_k, True),
-                       parts.gate(uncertain), mean_over="all", per="batch", scale=s.alpha),
-        ),
-    )  # fmt: skip
+    nll, ratio = scoring.sampled_nll(), parts.clipped_ratio(advantage, s.clip)
+    policy = parts.Term("policy", parts.sharded, parts.clean, nll, ratio, mean_over="all", per="batch")
+    kl, gate = scoring.top_k_forward_kl(s.top_k, True), parts.gate(uncertain)
+    cover = replace(policy, name="cover", loss=kl, tokens=gate, scale=s.alpha)
+    return parts.Plan((Play(),), (policy, cover))
 
 
 METHODS = [Method(

@@ -4,9 +4,7 @@ from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    beta: float = Field(
-        0.5, ge=0, le=1, description="teacher's share in the mixture; 0 = KL(T||S), 1 = KL(S||T)"
-    )
+    beta: float = Field(0.5, ge=0, le=1, description="teacher's share; 0 = KL(T||S), 1 = KL(S||T)")
     temperature: float = Field(1.0, gt=0, description="softens both distributions")
 
 

@@ -1,6 +1,4 @@
-"""MAIGO (arXiv 2605.27186): with probability rho a FULL conversation instead of the sharded one; else reverse
-KL on the answer, and one drawn middle turn.
-"""
+"""MAIGO (arXiv 2605.27186): a FULL conversation instead of the sharded, or its answer and a middle turn."""
 
 from math import inf
 from typing import Any, ClassVar
@@ -18,15 +16,12 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     cap, kl = parts.hard(s.clip), scoring.reverse_kl()
-    return parts.Plan(
-        (Play(), Play("full", share=s.rho, instead=True, verify=False)),
-        (
-            parts.Term("middle", parts.up_to_one_sampled(parts.middle), parts.users_only,
-                       scoring.gjs(s.beta_mid), cap=cap, turns=parts.last_of_sampled(s.eps)),
-            parts.Term("answer", parts.answer, parts.users_and_task, kl, cap=cap),
-            parts.Term("full", parts.full, parts.whole_task, kl, cap=cap),
-        ),
-    )  # fmt: skip
+    drawn, weight = parts.up_to_one_sampled(parts.middle), parts.last_of_sampled(s.eps)
+    middle = parts.Term("middle", drawn, parts.users_only, scoring.gjs(s.beta_mid), cap=cap, turns=weight)
+    answer = parts.Term("answer", parts.answer, parts.users_and_task, kl, cap=cap)
+    full = parts.Term("full", parts.full, parts.whole_task, kl, cap=cap)
+    branch = Play("full", share=s.rho, instead=True, verify=False)
+    return parts.Plan((Play(), branch), (middle, answer, full))
 
 
 METHODS = [Method(

@@ -1,6 +1,5 @@
-"""OGLS-SD (arXiv 2605.12400 v1): wrong rollouts learn from the base model's logits, moved from what it says
-after wrong attempts to what it says after right ones. Its form without a verifier (after section 5.4): every
-rollout learns from those logits, moved from the dirty to the clean context and beyond.
+"""OGLS-SD (arXiv 2605.12400 v1): wrong rollouts learn from the base model's logits, moved from wrong attempts
+to right ones; without a verifier (after section 5.4) all do, moved from the dirty context to the clean one.
 """
 
 from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring, share_of_steps
@@ -56,8 +55,7 @@ def free_plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="ogls-sd", title="OGLS-SD: logits steered from wrong attempts to right ones",
-    summary="Wrong rollouts only: reverse KL to the base model, steered by the group's right and wrong "
-    "attempts.",
+    summary="Wrong rollouts: reverse KL to the base model, steered by the group's right and wrong attempts.",
     paper=PAPER, section=Settings, plan=plan, group="compared",
     formula="z_T = z_0 + lam (mean z+ - mean z-), z+ after right attempts and the reference, z- after the "
     "group's wrong ones, its own too; L = sum over tokens and v of clip(S (log S - log T), -.05, .05) on "

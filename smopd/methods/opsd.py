@@ -16,8 +16,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="opsd", title="OPSD: the base model that knows the answer",
-    summary="Forward KL, capped entry by entry, to the frozen base model under the clean context and the "
-    "answer.",
+    summary="Forward KL, capped by entry, to the frozen base model under the clean context and the answer.",
     paper="OPSD, arXiv 2601.18734", section=Settings, plan=plan, group="related",
     formula="L = (1/|y|) sum over tokens and v of min(T (log T - log S), 0.05), both at temperature 1.1, T: "
     "the base model after the clean context and the reference answer.",

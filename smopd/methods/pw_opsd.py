@@ -25,8 +25,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="pw-opsd", title="PW-OPSD: position-weighted self-distillation",
-    summary="Forward KL to the base model that knows the reference answer; weights rise with a token's "
-    "place.",
+    summary="Forward KL to the base model that knows the answer; weights rise with a token's place.",
     paper="PW-OPSD, arXiv 2605.21606", section=Settings, plan=plan, group="related",
     formula="w_i = 0.25 + 0.75 sigmoid((u_i - 0.3)/0.1), u_i = (i - 1/2)/n for token i of n; L = mean over "
     "replies of (1/n) sum w_i sum_v min(T_v log(T_v/S_v), 0.05), both at temperature 1.1.",

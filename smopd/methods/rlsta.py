@@ -1,6 +1,4 @@
-"""RLSTA (arXiv 2603.04783): GRPO on the answer, whose reward also asks how the base model would have liked it
-as an answer to the complete task.
-"""
+"""RLSTA (arXiv 2603.04783): GRPO on the answer, rewarded also for its likelihood given the complete task."""
 
 from dataclasses import replace
 from math import exp
@@ -36,8 +34,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="rlsta", title="RLSTA: reinforcement learning with single-turn anchors",
-    summary="GRPO on the answer turn; its likelihood as an answer to the complete task is added to the "
-    "outcome.",
+    summary="GRPO on the answer turn; to the outcome is added its likelihood given the complete task.",
     paper="RLSTA, arXiv 2603.04783", section=Settings, plan=plan, group="baselines",
     formula="r = o + exp(mean log P(y | FULL))/n, P the base model; A = (r - mean r)/(std r + 1e-4) in an "
     "example's n rollouts, std unbiased; L = (1/answer tokens of the step) sum of -A log S(y) + beta (R - "

@@ -23,8 +23,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="sage-opd", title="SAGE-OPD: turns weighted by the teacher's confidence",
-    summary="Reverse KL; a turn's weight is the teacher's mean highest probability, normalised in the "
-    "rollout.",
+    summary="Reverse KL; a turn weighs the teacher's mean highest probability, normalised in the rollout.",
     paper="SAGE-OPD, arXiv 2606.19659", section=Settings, plan=plan, group="related",
     formula="c_t = mean over tokens of max T; L = (sum_t i_t c_t sum KL(S||T)) / (sum_t i_t c_t n_t), n_t "
     "tokens of turn t.",

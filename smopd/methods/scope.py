@@ -1,6 +1,4 @@
-"""SCOPE (arXiv 2604.10688): right rollouts by their likelihood, wrong ones by the teacher's log-ratio, each
-weighed against its group by perplexity.
-"""
+"""SCOPE (arXiv 2604.10688): right rollouts by likelihood, wrong ones by log-ratio, weighed by perplexity."""
 
 from smopd.methods import Field, Method, Play, Section, parts, scoring
 
@@ -12,22 +10,16 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     right, wrong = (parts.judged(parts.sharded, correct) for correct in (True, False))
-    odd = parts.group_share("student_logp", -1 / s.tau)
+    odd, nll = parts.group_share("student_logp", -1 / s.tau), scoring.sampled_nll()
     trusted = parts.product(parts.group_share("teacher_logp", 1 / s.tau), parts.log_ratio)
-    return parts.Plan(
-        (Play(samples=s.samples),),
-        (
-            parts.Term("right", right, None, scoring.sampled_nll(), odd, mean_over="sum", per="group"),
-            parts.Term("wrong", wrong, parts.clean, scoring.sampled_nll(), trusted, mean_over="sum",
-                       per="group"),
-        ),
-    )  # fmt: skip
+    learn = parts.Term("right", right, None, nll, odd, mean_over="sum", per="group")
+    mend = parts.Term("wrong", wrong, parts.clean, nll, trusted, mean_over="sum", per="group")
+    return parts.Plan((Play(samples=s.samples),), (learn, mend))
 
 
 METHODS = [Method(
     name="scope", title="SCOPE: right and wrong rollouts apart, weighed by perplexity",
-    summary="Likelihood of right rollouts the student finds odd; log-ratio on wrong ones the teacher "
-    "follows.",
+    summary="Likelihood of right rollouts the student finds odd; log-ratio on wrong ones the teacher likes.",
     paper="SCOPE, arXiv 2604.10688", section=Settings, plan=plan, group="compared",
     formula="right: w = PPL_S^(1/tau) / sum over the example's right rollouts, loss -w sum log S(y); wrong: "
     "w = PPL_T^(-1/tau) / sum over its wrong ones, loss w sum sg[log S(y) - log T(y)] log S(y); summed over "

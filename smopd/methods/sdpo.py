@@ -1,6 +1,4 @@
-"""SDPO (arXiv 2601.20802): Jensen-Shannon divergence to the averaged student that has seen a successful
-attempt of the same group.
-"""
+"""SDPO (arXiv 2601.20802): Jensen-Shannon divergence to the student that saw a right attempt of its group."""
 
 from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring
 

@@ -6,9 +6,7 @@ from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 
 class Settings(Section):
-    solutions: Literal["own", "reference"] = Field(
-        "own", description="sampled and judged right, or the references of the examples' tasks"
-    )
+    solutions: Literal["own", "reference"] = Field("own", description="sampled and right, or references")
     samples: int = Field(4, ge=1, le=1024, description="own solutions sampled of each example")
 
 

@@ -22,25 +22,16 @@ class Settings(Section):
         "FULL": {"rho": None, "full": None},
     }
     keep: float = Field(0.8, gt=0, le=1, description="share of a middle reply's tokens kept; 1 = no mask")
-    eta: float = Field(
-        0.0, ge=0, le=1, description="how strongly the final outcome scales a turn's weight; 0 = not at all"
-    )
+    eta: float = Field(0.0, ge=0, le=1, description="how much the outcome scales a turn's weight; 0 = off")
     ranking: Literal["entropy", "random", "divergence", "inverted", "soft-or"] = Field(
-        "entropy",
-        description="the mask keeps the highest; inverted drops the highest entropies; soft-or is TIP's",
+        "entropy", description="the mask keeps the highest; inverted drops them; soft-or is TIP's"
     )
     denominator: Literal["kept", "all"] = Field(
         "kept", description="a masked reply's loss is divided by its kept tokens, or (control) by all"
     )
-    beta_mid: float = Field(
-        0.5, ge=0, le=1, description="teacher's share in the middle turns' mixture (0.5 = JS)"
-    )
-    beta_final: float = Field(
-        1.0, ge=0, le=1, description="GJS beta of the answer and FULL losses: 1 = reverse KL, 0 = forward KL"
-    )
-    clip: float = Field(
-        0.5, gt=0, allow_inf_nan=True, description="cap of one token's divergence, in nats; inf = off"
-    )
+    beta_mid: float = Field(0.5, ge=0, le=1, description="teacher's share in middle turns; 0.5 = JS")
+    beta_final: float = Field(1.0, ge=0, le=1, description="GJS beta of answer and FULL; 1 = KL(S||T)")
+    clip: float = Field(0.5, gt=0, allow_inf_nan=True, description="cap of a token's cost, nats; inf = off")
     clip_level: Literal["position", "vocab"] = Field(
         "position", description="cap after the sum over the vocabulary, or each of its terms (OPSD)"
     )
@@ -60,9 +51,7 @@ class Settings(Section):
     quantile: Literal["linear", "lower", "higher", "midpoint", "nearest"] = Field(
         "linear", description="interpolation of the mask's threshold"
     )
-    importance_cap: float = Field(
-        0.0, ge=0, description="truncated importance weight of engine against training, at most this; 0 = off"
-    )
+    importance_cap: float = Field(0.0, ge=0, description="cap of training over sampling probability; 0 = off")
     eps: float = Field(1e-6, gt=0, description="floor of a turn's discrepancy in the reliability weight")
     middle: float = Field(1.0, ge=0, description="scale of the middle turns' loss; 0 = off")
     answer: float = Field(1.0, ge=0, description="scale of the answer turn's loss; 0 = off")
@@ -104,19 +93,13 @@ def plan(s: Settings) -> "parts.Plan":
     if s.importance_cap:
         every = parts.importance(s.importance_cap)
         mask = parts.product(mask, every)
-    to_middle = scoring.gjs(s.beta_mid, entry_cap=entry_cap)
-    to_final = scoring.gjs(s.beta_final, entry_cap=entry_cap)
-    reliable = parts.reliability_weight(s.eta, s.eps)
-    return parts.Plan(
-        (Play(), Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)),
-        (
-            parts.Term("middle", parts.middle, parts.UsersOnly(s.clean), to_middle, mask, cap, reliable,
-                       s.denominator, scale=s.middle),
-            parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer),
-            parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full),
-        ),
-        balance=s.balance,
-    )  # fmt: skip
+    users, loss = parts.UsersOnly(s.clean), scoring.gjs(s.beta_mid, entry_cap=entry_cap)
+    to_final, turns = scoring.gjs(s.beta_final, entry_cap=entry_cap), parts.reliability_weight(s.eta, s.eps)
+    middle = parts.Term("middle", parts.middle, users, loss, mask, cap, turns, s.denominator, scale=s.middle)
+    answer = parts.Term("answer", parts.answer, parts.whole_task, to_final, every, cap, scale=s.answer)
+    full = parts.Term("full", parts.full, parts.whole_task, to_final, every, cap, scale=s.full)
+    branch = Play("full", share=s.rho, instead=s.full_branch == "exclusive", verify=False)
+    return parts.Plan((Play(), branch), (middle, answer, full), balance=s.balance)
 
 
 def method(

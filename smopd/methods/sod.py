@@ -1,7 +1,6 @@
-"""SOD (arXiv 2605.07725): GRPO, and the log-ratio to the teacher as an advantage that fades as a conversation
-drifts from the teacher.
-"""
+"""SOD (arXiv 2605.07725): GRPO, and a log-ratio that fades as a conversation drifts from the teacher."""
 
+from dataclasses import replace
 from typing import Any
 
 from smopd.methods import Field, Method, Play, Section, parts, scoring
@@ -22,22 +21,17 @@ def plan(s: Settings) -> "parts.Plan":
         return tokens.log_ratio * (tokens.reply.turn >= s.start - 1)
 
     # Both terms name the teacher, though one has no use for it: so they share the products of a reply.
-    return parts.Plan(
-        (Play(samples=s.samples),),
-        (
-            parts.Term("distil", parts.sharded, parts.clean, scoring.sampled_nll(), begun,
-                       turns=drift, mean_over="all", per="batch"),
-            parts.Term("outcome", parts.sharded, parts.clean, scoring.sampled_nll(), parts.advantage,
-                       mean_over="all", per="batch", scale=s.outcome),
-        ),
-        grade=parts.group_centred,
-    )  # fmt: skip
+    nll, play = scoring.sampled_nll(), Play(samples=s.samples)
+    distil = parts.Term(
+        "distil", parts.sharded, parts.clean, nll, begun, turns=drift, mean_over="all", per="batch"
+    )
+    outcome = replace(distil, name="outcome", tokens=parts.advantage, turns=parts.uniform, scale=s.outcome)
+    return parts.Plan((play,), (distil, outcome), grade=parts.group_centred)
 
 
 METHODS = [Method(
     name="sod", title="SOD: turns count less the further they have drifted",
-    summary="Group-centred outcome and log T - log S as advantages, the latter weighed turn by turn by "
-    "drift.",
+    summary="Group-centred outcome and log T - log S as advantages, the latter weighed by the turns' drift.",
     paper="SOD, arXiv 2605.07725", section=Settings, plan=plan, group="related",
     formula="d_k = mean |log S(y) - log T(y)| of turn k; w_1 = 1, w_k = min(product over u < k of (d_u + "
     "eps)/(d_(u+1) + eps), 1.2); A = (o - mean o)/(std o + 1e-6); L = -(1/tokens of the step) sum (A + w_k "

@@ -5,9 +5,7 @@ from smopd.methods import Field, Method, Play, Section, parts, scoring
 
 class Settings(Section):
     keep: float = Field(0.5, gt=0, le=1, description="share of the step's tokens kept")
-    entropy_clip: float = Field(
-        0.0, ge=0, lt=1, description="share of the highest entropies made equal before scaling; 0 = off"
-    )
+    entropy_clip: float = Field(0.0, ge=0, lt=1, description="share of top entropies made equal; 0 = off")
 
 
 def plan(s: Settings) -> "parts.Plan":
@@ -18,8 +16,7 @@ def plan(s: Settings) -> "parts.Plan":
 
 METHODS = [Method(
     name="tip", title="TIP: tokens by a soft OR of entropy and divergence",
-    summary="Keeps the 50% of the step's tokens with the highest h + d - hd of student entropy and reverse "
-    "KL.",
+    summary="Keeps the 50% of the step's tokens with the highest h + d - hd of entropy and reverse KL.",
     paper="TIP, arXiv 2604.14084", section=Settings, plan=plan, group="related",
     formula="h, d: student entropy and KL(S||T), min-max scaled over the step; s = h + d - h d; L = mean of "
     "KL(S||T) over the top 50% by s.",

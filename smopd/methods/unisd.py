@@ -1,8 +1,7 @@
-"""UniSD (arXiv 2605.06597), the combination its paper ends with: forward KL weighed by how far several
-contexts agree, a hinge against a bad context, and hidden states drawn together.
-"""
+"""UniSD (arXiv 2605.06597): forward KL by agreement of contexts, a hinge, hidden states drawn together."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from smopd.methods import Field, Method, Peers, Play, Reply, Section, parts, scoring
@@ -22,19 +21,14 @@ def witnesses(reply: Reply, peers: Peers) -> Sequence[Any]:
 
 
 def plan(s: Settings) -> "parts.Plan":
-    asked = parts.Auxiliary(witnesses)
-    return parts.Plan(
-        (Play(),),
-        (
-            parts.Term("distil", parts.sharded, parts.clean, scoring.forward_kl(),
-                       parts.batch(parts.agreement(s.gain)), mean_over="weight", auxiliary=asked),
-            parts.Term("contrast", parts.sharded, parts.clean, scoring.hinge(s.margin), scale=s.hinge,
-                       auxiliary=parts.Auxiliary(parts.other_users)),
-            # It has no use for the witnesses, but with them it shares the products of the first term.
-            parts.Term("hidden", parts.sharded, parts.clean, scoring.hidden_mse(), scale=s.hidden,
-                       auxiliary=asked),
-        ),
-    )  # fmt: skip
+    asked, hinge = parts.Auxiliary(witnesses), scoring.hinge(s.margin)
+    kl, agreed = scoring.forward_kl(), parts.batch(parts.agreement(s.gain))
+    distil = parts.Term("distil", parts.sharded, parts.clean, kl, agreed, mean_over="weight", auxiliary=asked)
+    others = parts.Auxiliary(parts.other_users)
+    contrast = parts.Term("contrast", parts.sharded, parts.clean, hinge, scale=s.hinge, auxiliary=others)
+    # It has no use for the witnesses, but with them it shares the products of the first term.
+    hidden = replace(contrast, name="hidden", loss=scoring.hidden_mse(), scale=s.hidden, auxiliary=asked)
+    return parts.Plan((Play(),), (distil, contrast, hidden))
 
 
 METHODS = [Method(

@@ -1,6 +1,4 @@
-"""One scalar: plans and their terms, the parts they are made of, and the loss of a rollout. Names are looked
-up when they are first asked for: a method's declaration, and with it every config, needs no torch.
-"""
+"""Plans, their parts, and a rollout's loss, looked up when first used: reading settings needs no torch."""
 
 from smopd.lazy import lazy_names
 

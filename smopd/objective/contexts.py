@@ -95,10 +95,8 @@ def references(reply: Reply) -> list[str]:
 
 def attempts(reply: Reply, peers: Peers, correct: bool, with_own: bool = False) -> list[str]:
     """Final replies of the same group that were judged so; with `with_own` that of its own rollout too."""
-    group = [r for r in peers.rollouts if group_of(r) == group_of(reply)]
-    chosen = [
-        r for r in group if r.verdict and r.correct == correct and (with_own or r.sample != reply.sample)
-    ]
+    judged = [r for r in peers.rollouts if group_of(r) == group_of(reply) and r.verdict]
+    chosen = [r for r in judged if r.correct == correct and (with_own or r.sample != reply.sample)]
     return [rollout.conversations[0].final_text for rollout in chosen]
 
 

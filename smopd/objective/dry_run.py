@@ -1,9 +1,9 @@
 """Tries every part of a plan on a toy batch, before a model is loaded: rollouts with made-up replies and
 statistics, right and wrong ones, at the first and the last step of a run.
 
-Results are checked where parts are called; what only costs little here is checked besides: that numbers are
-finite, and that a row loss has a gradient and looks at each row alone. What the plan does not give is not a
-number here: a teacher's statistics in a term without one, advantages in a plan without a grade.
+Results are checked where parts are called, and here that numbers are finite and that a row loss has a
+gradient and looks at each row alone. What the plan does not give is NaN here: a teacher's statistics in a
+term without one, advantages in a plan without a grade.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ def _try_loss(term: Term) -> None:
 
 def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
     rollouts = _play(plan, moment.step, examples)
-    # Without a grade there are no advantages: whoever reads them gets no number.
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [nan] * len(rollouts))
     peers = Peers(rollouts, moment.draw, moment.done)
     replies, units, wanted = scoring_requests([r.replies() for r in rollouts], plan, moment, peers)
@@ -117,8 +116,7 @@ def _play(plan: Plan, step: int, examples: Sequence[Example]) -> list[Rollout]:
         for sample in range(plan.samples):
             plays = instead if number == 1 else beside
             talks = tuple(_conversation(example, play, step, number + sample) for play in plays)
-            right = (sample % 2 == 0, False, True)[number]
-            verdict = Verdict(right, "2", "ok", "")
+            verdict = Verdict((sample % 2 == 0, False, True)[number], "2", "ok", "")
             judged = (verdict if p.verify and not t.cut else None for p, t in zip(plays, talks, strict=True))
             rollouts.append(Rollout(example, talks, tuple(judged), sample))
     return rollouts

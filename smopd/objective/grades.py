@@ -1,6 +1,4 @@
-"""Comparing the rollouts of a group, which is those of one drawn example: grades make advantages of their
-verdicts, token weights look at their statistics.
-"""
+"""The rollouts of a group (one drawn example's) compared: advantages of verdicts, weights of statistics."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -20,10 +18,7 @@ Grade = Callable[[Sequence[Rollout]], Sequence[float]]  # the rollouts of one gr
 def centred(
     rewards: Sequence[float], scaled: bool = True, eps: float = 1e-6, unbiased: bool = False
 ) -> list[float]:
-    """Each reward less the group's mean, and divided by its standard deviation; all 0 where none differs.
-
-    `unbiased`: the deviation's sum of squares is divided by one less than the group's size.
-    """
+    """Each reward less the mean, over the (`unbiased`) standard deviation; all 0 where none differs."""
     mean, spread = fmean(rewards), pstdev(rewards)
     divisor = ((stdev(rewards) if unbiased and spread else spread) + eps) if scaled else 1.0
     return [(reward - mean) / divisor for reward in rewards] if spread else [0.0] * len(rewards)
@@ -66,9 +61,7 @@ def _check_advantages(returned: Any, count: int) -> Sequence[Any]:
 
 
 def _group_weight(text: str, values: Callable[[list[Tokens]], list[float]]) -> Weight:
-    """A weight by what `values` makes of the replies of one group. All replies of the step that a term is
-    about are looked at, so a group may be spread over micro-batches and processes.
-    """
+    """A weight by what `values` makes of the replies of one group, wherever in the step they are scored."""
 
     def over(replies: Sequence[Tokens]) -> list[Any]:
         weights: list[Any] = [None] * len(replies)
@@ -81,9 +74,7 @@ def _group_weight(text: str, values: Callable[[list[Tokens]], list[float]]) -> W
 
 
 def group_share(logps: str, slope: float) -> Weight:
-    """softmax(slope * mean log-probability) of a rollout among those of its group that a term is about;
-    `logps` names the column of `Tokens`.
-    """
+    """softmax(slope * mean log-probability) of a rollout in its group; `logps` names a column of `Tokens`."""
 
     def shares(group: list[Tokens]) -> list[float]:
         by_sample: dict[int, list[float]] = defaultdict(list)

@@ -1,7 +1,5 @@
-"""One scalar from the replies of one rollout: every term's weighted, capped mean, added up.
-
-It sees vectors of per-token statistics only; where they come from (full logits, the fused kernel, packed or
-padded) is not its business. Which tokens count was decided before (`decide`), by whoever made the statistics.
+"""One scalar from the replies of one rollout: every term's weighted, capped mean, added up. It sees vectors
+of per-token statistics only, wherever they come from; which tokens count was decided before (`decide`).
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ from smopd.scoring.stats import Decision, TokenStats, checked_vector
 
 
 def decide(term: Term, replies: Sequence[Tokens]) -> list[Decision]:
-    """Which tokens carry the term's loss, and with which weight: the one place where that is decided.
-
-    Called with one reply, or with all of the step's where the term looks at more than one.
+    """Which tokens carry the term's loss, and with which weight: the one place where that is decided. Called
+    with one reply, or with all of the step's where the term looks at more than one.
     """
     with term.calling("tokens"):
         weights = weights_of(term.tokens, replies)
@@ -71,9 +68,7 @@ def term_loss(
     zero: torch.Tensor,
     pool_share: float | None = None,
 ) -> TermLoss:
-    """The term's loss of one rollout; 0 without replies. `pool_share`: for a term divided once for a group or
-    the whole step, what its sum is multiplied with.
-    """
+    """The term's loss of one rollout; `pool_share`: what its sum is times, if divided once for a pool."""
     if not stats:
         return TermLoss(zero)
     turns = Turns(replies, stats, correct)
@@ -168,10 +163,10 @@ def rollout_loss(
     """The paper's loss, for loops that are not ours: L_mid + L_answer (+ L_full where that branch was drawn),
     as three terms. Replies without tokens are not eligible and add nothing.
 
-    `keep` is the ratio in force at this step: 1 while the mask is off. The mask keeps the highest of a
-    `ranking`; for a random one `noise` holds a vector for each of the middle replies. `importance` holds a
-    detached factor for every token, a vector for each of the middle replies, the answer and the FULL reply
-    that are given, in this order.
+    `keep` is the ratio in force at this step: 1 while the mask is off, which keeps the highest of a
+    `ranking`; for a random one `noise` holds a vector for each middle reply. `importance` holds a detached
+    factor for every token, a vector for each of the middle replies, the answer and the FULL reply that are
+    given, in this order.
     """
     if noise is not None and len(noise) != len(middle):
         raise ValueError(f"noise must hold a vector for each of {len(middle)} middle replies: {len(noise)}")

@@ -1,7 +1,5 @@
 """A method as data: what is played, and the terms of the loss, each made of small parts with one meaning.
-
-The training loop, metrics, token log, planner and benchmarks iterate over a plan and know no method. The
-parts:
+Training, metrics, token log, planner and benchmarks iterate over a plan and know no method. The parts:
 
     replies   which replies of a rollout a term is about                 (replies.py)
     teacher   the messages the teacher sees for a reply                  (contexts.py)
@@ -36,10 +34,9 @@ Per = Literal["reply", "group", "batch"]
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """Further contexts in which the sampled tokens are looked up: a column of log-probabilities each.
-
-    Token weights (`tokens.auxiliary`) and row losses (`rows.auxiliary`) read them. Without a context the term
-    leaves the reply out.
+    """Further contexts in which the sampled tokens are looked up: a column of log-probabilities each, which
+    token weights (`tokens.auxiliary`) and row losses (`rows.auxiliary`) read. Without one the term leaves the
+    reply out.
     """
 
     contexts: Callable[[Reply, Peers], Sequence[Context]]
@@ -56,8 +53,8 @@ class Term:
 
     `mean_over` is what a reply's sum over tokens is divided by: its tokens that carry loss, all its tokens,
     the sum of their weights, or (sum) nothing. `per` "batch": one sum over all replies of the step, divided
-    once. `per` "group": one sum over the replies of a drawn example's rollouts, divided once, and the mean of
-    that over the step's groups; a group without a token that counts is 0.
+    once. `per` "group": the same over a drawn example's rollouts, and the mean of that over the step's
+    groups; a group without a token that counts is 0.
     """
 
     name: str
@@ -72,11 +69,10 @@ class Term:
     scale: float = 1.0
     weights: Weights = "ema"  # of the teacher
     auxiliary: Auxiliary | None = None
-    made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
+    made_at: str = field(default_factory=making_at, init=False, repr=False, compare=False)  # file and line
 
     def __post_init__(self) -> None:
-        named = isinstance(self.name, str) and bool(self.name)
-        require(named, "the name of a term", self.name, "a text")
+        require(isinstance(self.name, str) and self.name != "", "the name of a term", self.name, "a text")
         here = f"term '{self.name}': "
         check_function(f"{here}replies", self.replies, "replies", "moment")
         if self.teacher is not None:
@@ -86,9 +82,8 @@ class Term:
         check_function(f"{here}turns", self.turns, "turns")
         caps = all(callable(getattr(self.cap, name, None)) for name in ("apply", "over", "has_gradient"))
         require(caps, f"{here}cap", self.cap, "a cap such as hard(0.5)")
-        check_word(f"{here}mean_over", self.mean_over, get_args(MeanOver))
-        check_word(f"{here}per", self.per, get_args(Per))
-        check_word(f"{here}weights", self.weights, get_args(Weights))
+        for part, words in (("mean_over", MeanOver), ("per", Per), ("weights", Weights)):
+            check_word(f"{here}{part}", getattr(self, part), get_args(words))
         require(is_number(self.scale), f"{here}scale", self.scale, "a finite number")
         known = self.auxiliary is None or isinstance(self.auxiliary, Auxiliary)
         require(known, f"{here}auxiliary", self.auxiliary, "an Auxiliary")
@@ -99,7 +94,6 @@ class Term:
         require(hashed, f"{here}loss", self.loss, "something that can be hashed: a frozen dataclass")
         if self.teacher is None and needs_teacher(self.loss):
             raise ValueError(f"{here}loss {self.loss.name!r} compares with a teacher, and teacher is None")
-        object.__setattr__(self, "made_at", making_at())
 
     def calling(self, part: str) -> AbstractContextManager[None]:
         """Names the term and a part of it in what goes wrong inside."""
@@ -135,9 +129,7 @@ class Plan:
     plays: tuple[Play, ...]
     terms: tuple[Term, ...]
     grade: Grade | None = None  # verdicts of a group become advantages, before the batch is cut
-    # Whether every term's gradient is scaled to the mean of their norms before they are added. It costs a
-    # backward pass for each term.
-    balance: bool = False
+    balance: bool = False  # scale terms' gradients to the mean of their norms, by a backward pass for each
 
     def __post_init__(self) -> None:
         for what, kind in (("plays", Play), ("terms", Term)):
@@ -177,8 +169,8 @@ class Plan:
 
     def describe(self) -> list[str]:
         """The plan for people: what is played, then a line a term with its parts."""
-        plays = ", ".join(part_name(play) for play in self.plays)
-        lines = [f"plays {plays}" + (f", graded by {part_name(self.grade)}" if self.grade else "")]
+        graded = f", graded by {part_name(self.grade)}" if self.grade else ""
+        lines = [f"plays {part_name(self.plays)}{graded}"]
         lines[0] += ", terms balanced by their gradient norms" if self.balance else ""
         for term in self.terms:
             values = [(f, getattr(term, f.name)) for f in fields(term) if f.init and f.name != "name"]

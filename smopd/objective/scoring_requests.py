@@ -11,7 +11,6 @@ from smopd.objective.plan import Context, Contexts, Plan, Term
 from smopd.objective.tokens import Moment
 from smopd.plugins import Unexpected, describe_value, is_number, unexpected
 from smopd.rollout.play import Peers, Reply
-from smopd.scoring.losses import RowLoss
 
 NO_TEACHER = "none"
 ROLES = ["system", "user", "assistant", "tool"]
@@ -27,17 +26,12 @@ class ScoringRequest:
     auxiliary: tuple[str, Sequence[Context]] = (NO_TEACHER, ())  # weights and contexts of further columns
     terms: list[Term] = field(default_factory=list, compare=False)  # two are equal, whoever wants them
 
-    @property
-    def losses(self) -> tuple[RowLoss, ...]:
-        return tuple(term.loss for term in self.terms)
-
 
 def scoring_requests(
     rollouts: Sequence[Sequence[Reply]], plan: Plan, moment: Moment, peers: Peers
 ) -> tuple[list[Reply], list[ScoringRequest], dict[tuple[int, str], list[int]]]:
-    """The replies that some term wants, what is computed for them, and by (rollout, term) reply numbers.
-
-    A rollout is given by its replies. Empty replies, and those a teacher has nothing to say of, are left out.
+    """The replies that some term wants, what is computed for them, and by (rollout, term) reply numbers. A
+    rollout is given by its replies. Empty ones, and those a teacher has nothing to say of, are left out.
     """
     replies: list[Reply] = []
     units: list[ScoringRequest] = []
@@ -70,8 +64,7 @@ def scoring_requests(
 
 def _choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
     with term.calling("replies"):
-        chosen = term.replies(played, moment)
-        expected = "a list of replies out of those it was given"
+        chosen, expected = term.replies(played, moment), "a list of replies out of those it was given"
         if not isinstance(chosen, (list, tuple)) or not all(isinstance(reply, Reply) for reply in chosen):
             raise unexpected(chosen, expected)
         keys = set(map(key_of, chosen))
@@ -97,8 +90,7 @@ def _further_contexts(term: Term, reply: Reply, peers: Peers) -> list[Context]:
     if term.auxiliary is None:
         return []
     with term.calling("auxiliary"):
-        contexts = _as_list(term.auxiliary.contexts(reply, peers), "contexts")
-        return [_checked_context(context) for context in contexts]
+        return [_checked_context(c) for c in _as_list(term.auxiliary.contexts(reply, peers), "contexts")]
 
 
 def _as_list(returned: Any, items: str) -> list[Any]:
@@ -131,6 +123,5 @@ def token_counts(
     for unit in units:
         for term in unit.terms:
             if term.per != "reply" and term.mean_over == "all":
-                reply = replies[unit.reply]
-                counts[term.name, pool_of(term, reply)] += len(reply.tokens)
+                counts[term.name, pool_of(term, replies[unit.reply])] += len(replies[unit.reply].tokens)
     return dict(counts)

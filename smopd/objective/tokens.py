@@ -1,8 +1,7 @@
 """Token weights: what each token of a reply counts in the loss. All of it is detached.
 
 A token weight is a function of `Tokens`, what is known of a reply's tokens, that returns a number for each; 0
-means that the token carries no loss and costs no gradient. `batch(weight)` shows it the tokens of all the
-step's replies at once.
+means that the token carries no loss. `batch(weight)` shows it the tokens of all the step's replies at once.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from smopd.lazy import torch
 from smopd.plugins import calling, check_function, is_number, require, unexpected
@@ -90,6 +89,7 @@ class JoinedTokens:
         return torch.cat([getattr(part, name) for part in self.parts])
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 Ranking = Callable[[Any], "torch.Tensor"]  # Tokens -> [n]; the highest are kept
 Scope = Literal["reply", "batch"]
 Interpolation = Literal["linear", "lower", "higher", "midpoint", "nearest"]
@@ -141,18 +141,18 @@ every_token = Weight(
 )
 
 
-def _named(function: Ranking, name: str) -> Ranking:
+def set_name(function: F, name: str) -> F:
     """The same under the name that a plan shows and that it is imported by."""
     function.__name__ = function.__qualname__ = name
     return function
 
 
-entropy = _named(lambda tokens: tokens.entropy, "entropy")
-inverted_entropy = _named(lambda tokens: -tokens.entropy, "inverted_entropy")
-divergence = _named(lambda tokens: tokens.divergence, "divergence")
-at_random = _named(lambda tokens: tokens.noise, "at_random")
-log_ratio = _named(lambda tokens: tokens.log_ratio, "log_ratio")
-advantage = _named(lambda tokens: tokens.advantage, "advantage")
+entropy = set_name(lambda tokens: tokens.entropy, "entropy")
+inverted_entropy = set_name(lambda tokens: -tokens.entropy, "inverted_entropy")
+divergence = set_name(lambda tokens: tokens.divergence, "divergence")
+at_random = set_name(lambda tokens: tokens.noise, "at_random")
+log_ratio = set_name(lambda tokens: tokens.log_ratio, "log_ratio")
+advantage = set_name(lambda tokens: tokens.advantage, "advantage")
 
 
 def soft_or(clip: float = 0.0) -> Ranking:
@@ -164,10 +164,10 @@ def soft_or(clip: float = 0.0) -> Ranking:
         h, d = tokens.entropy, tokens.divergence
         if clip and len(h):
             h = h.clamp_max(torch.quantile(h, 1 - clip))
-        h, d = (_min_max(values) for values in (h, d))
+        h, d = _min_max(h), _min_max(d)
         return h + d - h * d
 
-    return _named(ranking, f"soft_or({clip:g})" if clip else "soft_or")
+    return set_name(ranking, f"soft_or({clip:g})" if clip else "soft_or")
 
 
 def _min_max(values: torch.Tensor) -> torch.Tensor:
@@ -306,9 +306,7 @@ def clipped_ratio(advantage: Ranking, clip: float) -> Weight:
 
 
 def agreement(gain: float, quantile: float = 0.95, most: float = 10.0, floor: float = 0.01) -> Weight:
-    """1 / (1 + gain * min(variance / its quantile, most)), at least floor: the variance of a token's
-    log-probabilities in the term's auxiliary contexts.
-    """
+    """1 / (1 + gain * min(variance / its quantile, most)), at least floor, over the auxiliary contexts."""
 
     def weight(tokens: Tokens) -> torch.Tensor:
         assert tokens.auxiliary is not None, "agreement needs a term with auxiliary contexts"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from smopd.lazy import torch
+from smopd.objective.tokens import set_name
 from smopd.rollout.play import Reply
 from smopd.scoring.stats import TokenStats
 
@@ -52,9 +53,7 @@ def turn_weights(deltas: torch.Tensor, correct: bool, eta: float = 0.2, eps: flo
 
 @dataclass(frozen=True)
 class Reliability:
-    """med / (med + delta_t), times 1 + eta if the answer is wrong, 1 - eta if it is right: turns on which
-    student and teacher disagree much count less.
-    """
+    """med / (med + delta_t), times 1 + eta if the answer is wrong, 1 - eta if it is right."""
 
     eta: float = 0.0
     eps: float = 1e-6
@@ -67,46 +66,36 @@ def reliability_weight(eta: float = 0.0, eps: float = 1e-6) -> Reliability:
     return Reliability(eta, eps)
 
 
-@dataclass(frozen=True)
-class StepRatio:
+@cache
+def step_ratio(margin: float = 0.2, eps: float = 1e-6, start: int = 1) -> TurnWeight:
     """The product over earlier turns of (delta_u + eps) / (delta_u+1 + eps), at most 1 + `margin`: 1 at the
     first turn, less where student and teacher have drifted apart since. Turns before `start`, from 1, are
     0 and no factor.
     """
 
-    margin: float = 0.2
-    eps: float = 1e-6
-    start: int = 1
-
-    def __call__(self, turns: Turns) -> torch.Tensor:
-        floored = turns.deltas + self.eps
-        early = sum(reply.turn < self.start - 1 for reply in turns.replies)
+    def weight(turns: Turns) -> torch.Tensor:
+        floored = turns.deltas + eps
+        early = sum(reply.turn < start - 1 for reply in turns.replies)
         later = floored[early:]
-        ratios = (later[:1] / later).clamp_max(1 + self.margin)  # all factors between cancel
+        ratios = (later[:1] / later).clamp_max(1 + margin)  # all factors between cancel
         return torch.cat([torch.zeros_like(floored[:early]), ratios])
 
-
-def step_ratio(margin: float = 0.2, eps: float = 1e-6, start: int = 1) -> StepRatio:
-    return StepRatio(margin, eps, start)
+    return set_name(weight, f"step_ratio({margin:g}, start={start})")
 
 
-@dataclass(frozen=True)
-class LastOfSampled:
+@cache
+def last_of_sampled(eps: float = 1e-6) -> TurnWeight:
     """Only the last of the replies counts (`up_to_one_sampled` drew it): med / (med + d), where d is its
     signed gap floored at eps and med the median of those of all replies given.
     """
 
-    eps: float = 1e-6
-
-    def __call__(self, turns: Turns) -> torch.Tensor:
+    def weight(turns: Turns) -> torch.Tensor:
         weights = torch.zeros_like(turns.gaps)
         # Times their number: the mean over the replies is to be the drawn one's loss.
-        weights[-1] = reliability(turns.gaps, self.eps)[-1] * len(weights)
+        weights[-1] = reliability(turns.gaps, eps)[-1] * len(weights)
         return weights
 
-
-def last_of_sampled(eps: float = 1e-6) -> LastOfSampled:
-    return LastOfSampled(eps)
+    return set_name(weight, "last_of_sampled")
 
 
 def confidence(turns: Turns) -> torch.Tensor:

@@ -1,6 +1,4 @@
-"""Token statistics: packed passes of student and teacher over the same replies, row losses, the fused kernel.
-Names are looked up when they are first asked for: a method's declaration needs no torch.
-"""
+"""Packed passes, row losses and the fused kernel, looked up when first asked for: plans need no torch."""
 
 from smopd.lazy import lazy_names
 

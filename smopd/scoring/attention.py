@@ -5,9 +5,8 @@ A mask over the packed row computes every pair of tokens and throws most of them
 tokens an average token sees a few hundred. Here each unbranched run of tokens (a segment) attends to the runs
 above it and to itself, so the work is that of the separate sequences with their shared prefixes counted once.
 
-transformers looks its attention up by name at every call. `install` puts a function in the place of "sdpa"
-that hands everything on to it that asks for nothing of this file or of `flex`. Beside a tree the mask is
-passed all the same: what ignores the tree is slower, not wrong.
+`install` replaces transformers' "sdpa" by a function that hands on to it whatever asks for nothing of this
+file or of `flex`. Beside a tree the mask is passed all the same: what ignores the tree is slower, not wrong.
 """
 
 from typing import Any
@@ -48,9 +47,7 @@ def tree_or_sdpa_attention(
     elif prefix_tree is not None:
         output = tree_attention(query, key, value, prefix_tree, dropout, scaling)
     else:
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
     return output.transpose(1, 2).contiguous(), None
 
 
@@ -68,8 +65,7 @@ def tree_attention(
     lengths = [segment.stop - segment.start for segment in segments]
     blocks = [[min(QUERIES, length - first) for first in range(0, length, QUERIES)] for length in lengths]
     # Splitting once and joining runs, rather than picking rows, keeps the backward pass to the rows that were
-    # used. A group's queries stand one after the other before the head they share, which need not be repeated
-    # for them.
+    # used. A group's queries stand one after the other before the head they share, which is not repeated.
     keys, values = key.split(lengths, dim=2), value.split(lengths, dim=2)
     counts = [count for of_segment in blocks for count in of_segment]
     queries = iter(query.view(kv_heads, group, -1, width).split(counts, dim=2))

@@ -50,10 +50,8 @@ def rows_at_once(device: torch.device, row_bytes: int) -> int:
 
 
 def device_rows(free: float, row_bytes: int) -> int:
-    """The rows of a chunk on a device with so much memory free.
-
-    By a fixed amount as well, halved until it fits into half of what is free: the size of a chunk, and with
-    it the last bits of a result, should depend as little as can be on what else is in memory.
+    """The rows of a chunk on a device with so much memory free: by a fixed amount, halved until it fits into
+    half of that, so that chunks, and the last bits of a result, hardly depend on what else is in memory.
     """
     allowed = DEVICE_BYTES
     while allowed > max(free / 2, CHUNK_BYTES):

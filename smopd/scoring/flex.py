@@ -1,9 +1,8 @@
 """Attention over a packed prefix tree on a GPU: flex_attention, compiled, with one block mask a row.
 
 A row is padded to one of few lengths, and its block mask is read off the tree's subtree ends: no [L, L] mask
-is ever made. All layers share the mask. torch compiles once for the first length and once more for every
-other; both happen in `works`, which compares the compiled function with SDPA on the device that is to use it.
-Elsewhere, and where that comparison fails, `attention.tree_attention` computes the same segment by segment.
+is ever made. torch compiles once for the first length and once for all others; both happen in `works`, which
+compares with SDPA. Where that fails, `attention.tree_attention` computes the same segment by segment.
 Shapes: H query heads, K key/value heads, L tokens of a row, D head width, n blocks of a row.
 """
 
@@ -21,8 +20,6 @@ from smopd.scoring.tree import BLOCK, SMALLEST, PrefixTree, upload
 from smopd.scoring.tree import bucket as bucket
 
 log = logging.getLogger("smopd")
-
-NARROWEST = 16  # the smallest head width that flex_attention compiles
 TOLERANCE = {torch.float32: 1e-2, torch.bfloat16: 4e-2, torch.float16: 1e-2}  # float32 products may be TF32
 
 
@@ -68,7 +65,7 @@ def _compile() -> Any:
 
 def compilable(device_type: str, dtype: torch.dtype, width: int) -> bool:
     """Whether flex_attention exists, forward and backward, for heads of this width and type on a device."""
-    return device_type == "cuda" and dtype in TOLERANCE and width >= NARROWEST
+    return device_type == "cuda" and dtype in TOLERANCE and width >= 16
 
 
 def compiler_there() -> bool:

@@ -1,18 +1,16 @@
-"""The per-token operation without an [N, V] tensor alive: row losses, entropies, log-probabilities and
-gradients in one go.
+"""Row losses, entropies, log-probabilities and gradients of tokens without an [N, V] tensor alive.
 
 With a frozen head, row i of a loss depends on row i of the hidden states alone. So the forward pass, chunk of
 rows by chunk of rows, makes both logits (two products), the statistics, and dL_i/dh_i of each row loss (a
-product more), and keeps only those [N, d] matrices; backward scales their rows. Which tokens carry loss is
-decided once, by `decide`, as soon as the statistics of a reply are there, and the loss reads the same
-decision. On the CPU rows without gradient cost no product; a device makes the product of all rows, since to
-ask it which of them move would make the host wait.
+product more), and keeps only those [N, d] matrices; backward scales their rows. `decide` says once, as soon
+as a reply's statistics are there, which tokens carry loss. On the CPU rows without gradient cost no product;
+a device makes the product of all rows, since to ask it which of them move would make the host wait.
 
 A chunk's logits stand in two buffers, which the last loss's gradient may take over. `scorer_of` chooses who
 does the elementwise work on them: tiles of the vocabulary on the CPU (tiles.py), one Triton kernel a loss on
-CUDA (triton_rows.py), torch's operations over whole chunks elsewhere (rows.py). Under a soft cap c (logits
-c * tanh(z / c)) the gradient is times 1 - (logits / c)^2. Shapes: N tokens, d width, V vocabulary, n rows of
-a chunk.
+CUDA (triton_rows.py), torch's operations over whole chunks elsewhere (rows.py). Under a soft cap c (logits c
+* tanh(z / c)) the gradient is times 1 - (logits / c)^2. Shapes: N tokens, d width, V vocabulary, n rows of a
+chunk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,10 +42,8 @@ def token_divergence(
     vocab_clip: float | None = None,
 ) -> TokenStats:
     """Statistics of `tokens` [N] under one divergence of hidden states [N, d] and a shared head [V, d].
-
-    `kind` may be any function of two chunks of logits. `temperature` softens the two distributions of the
-    divergence; entropies and log-probabilities are at temperature 1. `vocab_clip` caps each vocabulary
-    entry's part before the sum.
+    `kind` may be any function of two chunks of logits. `temperature` softens the divergence's two
+    distributions alone; `vocab_clip` caps each vocabulary entry's part before the sum.
     """
     loss = as_loss(kind, beta, temperature, vocab_clip)
     return token_stats(student_hidden, teacher_hidden, lm_head_weight, tokens, [loss], chunk_size)[0]
@@ -66,12 +62,10 @@ def token_stats(
     alternatives: int = 0,
 ) -> list[TokenStats]:
     """Statistics of `tokens` [N] under each of the row losses; they differ in `divergence` and `weight`
-    alone. `auxiliary` [N, K] goes to the row losses and to `decide` as it is. `alternatives`: how many of
-    each model's likeliest tokens are told as well.
-
-    `chunk_size` bounds the rows computed at once (default: by memory). With `lengths` (reply by reply) and
-    `decide` every token gets its weight, and rows that cannot move the loss cost no product and get no
-    gradient.
+    alone. With `lengths` (reply by reply) and `decide` every token gets its weight, and rows that cannot move
+    the loss get no gradient. `auxiliary` [N, K] goes to losses and `decide` as it is; `alternatives`: how
+    many of each model's likeliest tokens are told as well; `chunk_size`: rows computed at once (default: by
+    memory).
     """
     check_rows(student_hidden, teacher_hidden, tokens)
     if lm_head_weight.requires_grad and torch.is_grad_enabled():
@@ -176,10 +170,8 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        scaled = [
-            gradient * above[:, None].to(gradient.dtype)
-            for gradient, above in zip(ctx.saved_tensors, upstream, strict=False)
-        ]
+        pairs = zip(ctx.saved_tensors, upstream, strict=False)
+        scaled = [gradient * above[:, None].to(gradient.dtype) for gradient, above in pairs]
         return sum(scaled[1:], start=scaled[0]).to(ctx.dtype), None, None, None, None
 
 
@@ -218,9 +210,8 @@ def _keep_gradient(
 def _select_moving(
     columns: list[torch.Tensor], part: slice, pieces: list[Piece], job: _Job
 ) -> Sequence[torch.Tensor | None]:
-    """For each loss, which of the chunk's rows can move it (None: all); keeps the weights that were decided.
-
-    A reply that was cut is decided when its last rows are there, so all of its rows are made.
+    """For each loss, which of the chunk's rows can move it; keeps the weights that were decided. None: all,
+    as of a reply that was cut, since it is decided when its last rows are there.
     """
     if job.decide is None:
         return [None] * len(job.losses)

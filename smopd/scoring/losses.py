@@ -1,8 +1,7 @@
 """Row losses: what one token costs, from the student's and the teacher's logits and the sampled token.
 
-A row loss is an object with a `name` and a function `value(rows)` of one chunk of logits; autograd gives its
-gradient. The kernel (kernel.py) knows the closed form of `Divergence` and of `sampled_nll`; that of a cap on
-entries only on CUDA. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
+A row loss has a `name` and a function `value(rows)` of one chunk of logits; autograd gives its gradient,
+where the kernel (kernel.py) knows no closed form. Natural logarithm; shapes: n rows of a chunk, V vocabulary.
 """
 
 from __future__ import annotations
@@ -155,15 +154,10 @@ def top_k_gjs(k: int, beta: float = 0.5) -> FunctionLoss:
 
     def value(rows: Rows) -> torch.Tensor:
         log_s, log_t = rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)
-        if k >= log_s.shape[-1]:  # there is no rest
-            return divergence_terms(log_s, log_t, "gjs", beta).sum(-1)
-        entries = log_s.detach().topk(k).indices
-
-        def grouped(log_p: torch.Tensor) -> torch.Tensor:
-            rest = log_p.scatter(-1, entries, float("-inf")).logsumexp(-1, True)
-            return torch.cat([log_p.gather(-1, entries), rest], -1)
-
-        return divergence_terms(grouped(log_s), grouped(log_t), "gjs", beta).sum(-1)
+        if k < log_s.shape[-1]:  # else there is no rest
+            entries = log_s.detach().topk(k).indices
+            log_s, log_t = _with_rest(log_s, entries), _with_rest(log_t, entries)
+        return divergence_terms(log_s, log_t, "gjs", beta).sum(-1)
 
     return FunctionLoss(f"gjs({beta:g}) of the student's top {k} and the rest", value)
 
@@ -197,11 +191,9 @@ def drkl(gamma: float = 0.5) -> FunctionLoss:
     """KL of [s(y), 1 - s(y)] against the same of t, plus gamma * KL(s||t) of both without y."""
 
     def value(rows: Rows) -> torch.Tensor:
-        sampled, pairs, others = rows.tokens[:, None], [], []
-        for log_p in (rows.student.log_softmax(-1), rows.teacher.log_softmax(-1)):
-            rest = log_p.scatter(-1, sampled, float("-inf")).logsumexp(-1, True)
-            pairs.append(torch.cat([log_p.gather(-1, sampled), rest], -1))
-            others.append(log_p - rest)
+        log_ps, sampled = [z.log_softmax(-1) for z in (rows.student, rows.teacher)], rows.tokens[:, None]
+        pairs = [_with_rest(log_p, sampled) for log_p in log_ps]
+        others = [log_p - pair[:, 1:] for log_p, pair in zip(log_ps, pairs, strict=True)]
         apart = _kl_terms(*others).scatter(-1, sampled, 0.0).sum(-1)
         return _kl_terms(*pairs).sum(-1) + gamma * apart
 
@@ -231,6 +223,12 @@ def random_rows(seed: int, count: int = 8, vocabulary: int = 4096, auxiliary: in
     tokens = torch.randint(vocabulary, (count,), generator=same)
     further = torch.rand(count, auxiliary, generator=same).log() if auxiliary else None
     return Rows(student.requires_grad_(), teacher, tokens, further)
+
+
+def _with_rest(log_p: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
+    """[n, k + 1] log-probabilities of k entries of each row, and of all others together."""
+    rest = log_p.scatter(-1, entries, float("-inf")).logsumexp(-1, True)
+    return torch.cat([log_p.gather(-1, entries), rest], -1)
 
 
 def _sampled_logp(logits: torch.Tensor, rows: Rows) -> torch.Tensor:

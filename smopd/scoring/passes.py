@@ -1,22 +1,19 @@
 """Hidden states at the positions that predict each reply token, for a list of context + reply sequences.
 
-The sequences are packed into prefix trees, so whatever turns have in common goes through the model once. The
-head is applied by `token_divergence`, to reply positions only. A model whose attention is not plain causal
-attention (a sliding window shorter than a sequence, a recurrent layer) takes the plain, padded path instead.
+The sequences are packed into prefix trees, so whatever turns have in common goes through the model once. A
+model whose attention is not plain causal attention (a sliding window shorter than a sequence, a recurrent
+layer) takes the plain, padded path instead.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from smopd.errors import UserError
 from smopd.scoring import attention, flex, plain
 from smopd.scoring.plain import Scored, predicting
 from smopd.scoring.tree import PrefixTree, rows_within, upload
-
-PACKABLE = {"sdpa", "eager"}
 
 # What families call a change of the logits behind the head, with the value that changes nothing.
 LOGIT_FIELDS = {
@@ -25,12 +22,15 @@ LOGIT_FIELDS = {
 }  # fmt: skip
 
 
+def _causal_model(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor]:
     """The decoder that yields hidden states, and the weight of the head, with its soft cap."""
-    causal: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[assignment,operator]
-    head = causal.get_output_embeddings()
-    body = getattr(causal, causal.base_model_prefix, None)
-    if head is None or body is None or not isinstance(head, torch.nn.Linear):
+    causal = _causal_model(model)
+    head, body = causal.get_output_embeddings(), getattr(causal, causal.base_model_prefix, None)
+    if body is None or not isinstance(head, torch.nn.Linear):
         name = type(causal).__name__
         raise UserError(f"{name}: has no plain linear lm_head on a decoder; smopd cannot score with it")
     if head.weight.requires_grad:
@@ -50,19 +50,16 @@ def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
     """Refuse models whose logits are not their head, and its soft cap, applied to hidden states."""
     body, part = body_and_head(model)
     weight = whole(part)
-    row = torch.tensor([list(ids)[:16]], device=weight.device)
-    was_training = model.training
+    row, was_training = torch.tensor([list(ids)[:16]], device=weight.device), model.training
     model.eval()
     logits = model(input_ids=row, use_cache=False).logits.float()
     hidden = body(input_ids=row, use_cache=False).last_hidden_state
     model.train(was_training)
     ours = plain.capped(torch.nn.functional.linear(hidden, weight).float(), plain.cap_of(weight))
     if not torch.allclose(logits, ours, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
-        causal: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
-        raise UserError(
-            f"model.path: {type(causal).__name__}: its logits are not lm_head times hidden state "
-            f"({_logit_changes(causal)}); smopd cannot train this model yet"
-        )
+        causal = _causal_model(model)
+        problem = f"its logits are not lm_head times hidden state ({_logit_changes(causal)})"
+        raise UserError(f"model.path: {type(causal).__name__}: {problem}; smopd cannot train this model yet")
 
 
 def _logit_changes(causal: Any) -> str:
@@ -81,10 +78,10 @@ def packable(body: torch.nn.Module, longest: int) -> bool:
     window = getattr(config, "sliding_window", None) or longest
     # Older configs name a window without saying which layers have it.
     windowed = longest > window and (layers is None or "sliding_attention" in kinds)
-    # Positions as biases of the scores, which a packed row would get wrong.
-    if windowed or getattr(config, "alibi", False):
+    # alibi: positions as biases of the scores, which a packed row would get wrong
+    if windowed or getattr(config, "alibi", False) or config._attn_implementation not in ("sdpa", "eager"):
         return False
-    return config._attn_implementation in PACKABLE and kinds <= {"full_attention", "sliding_attention"}
+    return kinds <= {"full_attention", "sliding_attention"}
 
 
 def reply_hidden(
@@ -93,9 +90,8 @@ def reply_hidden(
     device: torch.device | str = "cpu",
     row_tokens: int = 2048,
 ) -> torch.Tensor:
-    """[N, d] hidden states that predict the reply tokens of all sequences, in order; N sums reply lengths.
-
-    At most `row_tokens` packed tokens go through the model at once (or one sequence, if that is longer).
+    """[N, d] hidden states that predict the reply tokens of all sequences, in order; N sums reply lengths. At
+    most `row_tokens` packed tokens go through the model at once (or one sequence, if that is longer).
     """
     if not all(context for context, _ in sequences):
         raise ValueError("a reply needs at least one context token in front of it")

@@ -2,10 +2,9 @@
 reference of the tests and of `benchmarks/`, the fallback where the head is trained or a model's attention
 can't be packed.
 
-A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`, whose cap every
-scoring function applies. Logits and softmax in float32 whatever the inputs (float64 stays float64), natural
-logarithm.
-Shapes: N reply tokens, d hidden width, V vocabulary.
+A model that soft-caps its logits (Gemma 2: z = cap * tanh(z / cap)) has a `CappedHead`. Logits and softmax in
+float32 whatever the inputs (float64 stays float64), natural logarithm. Shapes: N reply tokens, d hidden
+width, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -37,11 +36,9 @@ class CappedHead(torch.Tensor):
     def of(weight: torch.Tensor, softcap: float) -> "CappedHead":
         """The same weight, not copied, with its cap."""
         # A sharded weight would lose its cap when it is gathered.
-        if type(weight) not in (torch.Tensor, torch.nn.Parameter):
-            kind = type(weight).__name__
-            raise UserError(
-                f"a soft-capped head must be a plain tensor, not {kind}: train without train.shard"
-            )
+        if (kind := type(weight)) not in (torch.Tensor, torch.nn.Parameter):
+            expected = f"a soft-capped head must be a plain tensor, not {kind.__name__}"
+            raise UserError(f"{expected}: train without train.shard")
         head = torch.Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
         head.softcap = softcap
         return head
@@ -69,18 +66,30 @@ def token_stats(
     auxiliary: torch.Tensor | None = None,
     alternatives: int = 0,
 ) -> list[TokenStats]:
-    """Statistics of `tokens` [N] under each of the row losses, by full logits and autograd.
-
-    The interface of the fast path; here every token gets its gradient, whatever `decide` says of it.
-    """
+    """`kernel.token_stats` by full logits and autograd, with every token's gradient, whatever is decided."""
     check_rows(student_hidden, teacher_hidden, tokens)
     inputs = [student_hidden, teacher_hidden, tokens, *([] if auxiliary is None else [auxiliary])]
-    size = max(1, chunk_size or len(tokens))
-    chunks = zip(*(column.split(size) for column in inputs), strict=True)
-    pieces = [_chunk(lm_head_weight, losses, alternatives, *chunk) for chunk in chunks]
-    values, shared = (zip(*columns, strict=True) for columns in zip(*pieces, strict=True))
-    a, b, c, d, top, *likeliest = map(torch.cat, shared)
-    stats = [TokenStats(torch.cat(v), a, b, c, d, None, top, auxiliary, *likeliest) for v in values]
+    size, softcap = max(1, chunk_size or len(tokens)), cap_of(lm_head_weight)
+    pieces = []  # of each chunk, the losses' values and the columns they share, in the order of `TokenStats`
+    for student_nd, teacher_nd, tokens_n, *further in zip(*(c.split(size) for c in inputs), strict=True):
+        student_logits_nV = capped(wide_linear(student_nd, lm_head_weight), softcap)
+        with torch.no_grad():
+            teacher_logits_nV = capped(wide_linear(teacher_nd, lm_head_weight), softcap)
+            logps = [student_logits_nV.log_softmax(-1), teacher_logits_nV.log_softmax(-1)]
+            shared = [_entropy(logp_nV) for logp_nV in logps]
+            shared += [logp_nV.gather(-1, tokens_n[:, None])[:, 0] for logp_nV in logps]
+            shared.append(logps[1].amax(-1))  # the teacher's highest
+            if alternatives:
+                best = (logp_nV.topk(min(alternatives, logp_nV.shape[1]), -1) for logp_nV in logps)
+                top_logps, top_tokens = zip(*best, strict=True)
+                shared += [torch.stack(top_tokens, 1), torch.stack(top_logps, 1)]
+        rows, wide = Rows(student_logits_nV, teacher_logits_nV, tokens_n, *further), student_logits_nV.dtype
+        hidden = Rows(student_nd.to(wide), teacher_nd.to(wide), tokens_n)
+        values = [row_values(loss, hidden if isinstance(loss, HiddenLoss) else rows) for loss in losses]
+        pieces.append((values, shared))
+    of_losses, columns = (zip(*parts, strict=True) for parts in zip(*pieces, strict=True))
+    a, b, c, d, top, *likeliest = map(torch.cat, columns)
+    stats = [TokenStats(torch.cat(v), a, b, c, d, None, top, auxiliary, *likeliest) for v in of_losses]
     if decide is None or lengths is None:
         return stats
     replies = enumerate(zip(*(s.detached().split(lengths) for s in stats), strict=True))
@@ -90,36 +99,6 @@ def token_stats(
         replace(s, weight=torch.cat([empty, *(decisions[k].weight.to(empty.dtype) for decisions in decided)]))
         for k, s in enumerate(stats)
     ]
-
-
-def _chunk(
-    weight: torch.Tensor,
-    losses: Sequence[RowLoss],
-    alternatives: int,
-    student_hidden: torch.Tensor,
-    teacher_hidden: torch.Tensor,
-    tokens: torch.Tensor,
-    auxiliary: torch.Tensor | None = None,
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Each loss's values, and the columns they share: both entropies, both log-probabilities, the teacher's
-    highest; with `alternatives` also both models' likeliest tokens and their log-probabilities.
-    """
-    softcap = cap_of(weight)
-    student_logits_NV = capped(wide_linear(student_hidden, weight), softcap)
-    with torch.no_grad():
-        teacher_logits_NV = capped(wide_linear(teacher_hidden, weight), softcap)
-        logps = [student_logits_NV.log_softmax(-1), teacher_logits_NV.log_softmax(-1)]
-        entropies = [_entropy(logp_NV) for logp_NV in logps]
-        sampled = [logp_NV.gather(-1, tokens[:, None])[:, 0] for logp_NV in logps]
-    rows = Rows(student_logits_NV, teacher_logits_NV, tokens, auxiliary)
-    wide = student_logits_NV.dtype
-    hidden = Rows(student_hidden.to(wide), teacher_hidden.to(wide), tokens)
-    values = [row_values(loss, hidden if isinstance(loss, HiddenLoss) else rows) for loss in losses]
-    likeliest: list[torch.Tensor] = []
-    if alternatives:
-        best = [logp_NV.detach().topk(min(alternatives, logp_NV.shape[1]), -1) for logp_NV in logps]
-        likeliest = [torch.stack(both, 1) for both in ([b.indices for b in best], [b.values for b in best])]
-    return values, [*entropies, *sampled, logps[1].amax(-1), *likeliest]
 
 
 def _entropy(logp_NV: torch.Tensor) -> torch.Tensor:
@@ -133,9 +112,7 @@ def reply_hidden(
     device: torch.device | str = "cpu",
     row_tokens: int = 8192,
 ) -> torch.Tensor:
-    """`passes.reply_hidden` by one right-padded row a sequence. Rows of like length go through the model
-    together, at most `row_tokens` tokens, padding included, at once.
-    """
+    """`passes.reply_hidden` by right-padded rows of like length, `row_tokens` with padding at once."""
     rows = [[*context, *reply] for context, reply in sequences]
     states: dict[int, torch.Tensor] = {}
     batches: list[list[int]] = []
@@ -145,8 +122,7 @@ def reply_hidden(
         else:
             batches.append([i])
     for chosen in batches:
-        # Padding stands behind every real token, and the mask comes from lengths: a pad id may be a model's
-        # end token.
+        # Padding stands behind every real token; the mask comes from lengths: a pad id may be an end token.
         unpadded = [torch.tensor(rows[i]) for i in chosen]
         ids_BL = pad_sequence(unpadded, batch_first=True).to(device)
         mask_BL = pad_sequence([torch.ones_like(ids) for ids in unpadded], batch_first=True).to(device)

@@ -1,7 +1,7 @@
 """Products with the head in float32 at least, whatever the model's numbers are (float64 stays float64).
 
-Logits that are rounded to bfloat16 have an error of up to 2^-8 of their size: 0.06 at a logit of 20.
-Smaller differences of student and teacher are lost. So logits are accumulated and kept in float32: by CUDA's
+Logits that are rounded to bfloat16 have an error of up to 2^-8 of their size: 0.06 at a logit of 20, in which
+smaller differences of student and teacher are lost. So logits are accumulated and kept in float32: by CUDA's
 own product with `out_dtype`, elsewhere by an upcast of the head's weight, a tile of the vocabulary at a time,
 since a float32 copy of a whole head may not fit. Shapes: n rows, d width, V vocabulary.
 """
@@ -36,10 +36,9 @@ def logits_into(out_nV: torch.Tensor, hidden_nd: torch.Tensor, weight_Vd: torch.
 def by_hidden_states(slope_nV: torch.Tensor, weight_Vd: torch.Tensor) -> torch.Tensor:
     """[n, d] gradient by hidden states from that by logits, accumulated and kept in the type of `slope_nV`.
 
-    CUDA's product takes two operands of one type, so there the slope is rounded to the weight's, each entry
-    relative to itself. The entries of a row sum to zero, and what all rows of the head have in common cancels
-    less well then: on SmolLM2's head, whose mean has 0.68 of a row's norm, that is an error of 0.1%, and of
-    0.4% in the worst row.
+    CUDA's product takes two operands of one type, so there the slope is rounded to the weight's. A row's
+    entries sum to zero, and what all rows of the head have in common cancels less well then: on SmolLM2's
+    head, whose mean has 0.68 of a row's norm, that is an error of 0.1%, and of 0.4% in the worst row.
     """
     if slope_nV.dtype == weight_Vd.dtype:
         return slope_nV @ weight_Vd
@@ -76,8 +75,7 @@ class _WideLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight = ctx.saved_tensors
-        (slope_nV,) = upstream
+        (hidden, weight), (slope_nV,) = ctx.saved_tensors, upstream
         by_hidden = by_weight = None
         if ctx.needs_input_grad[0]:
             by_hidden = by_hidden_states(slope_nV, weight).to(hidden.dtype)

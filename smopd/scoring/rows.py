@@ -104,9 +104,7 @@ def small_divergence(log_s_nv: torch.Tensor, log_t_nv: torch.Tensor, kind: Kind,
 
 
 def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Scored:
-    """Score a chunk by torch's operations over all of it at once, none of which depends on the vocabulary or
-    makes the host wait. The logits stay as they are.
-    """
+    """Score a chunk by torch's operations; the logits stay as they are, and the host never waits."""
     log_s, log_t = (z.log_softmax(-1) for z in (chunk.student, chunk.teacher))
     picked_n1 = chunk.tokens[:, None]
     logps = [log_p.gather(-1, picked_n1)[:, 0] for log_p in (log_s, log_t)]

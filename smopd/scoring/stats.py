@@ -14,10 +14,10 @@ from smopd.plugins import Unexpected, unexpected
 class TokenStats:
     """One value a reply token. Only `divergence`, what a row loss makes of the token, carries gradient.
 
-    `weight` is what the token counts in the loss: 0 for a token that carries none; None where nobody decided.
-    `teacher_top` is the log-probability of the teacher's likeliest token; `auxiliary` [n, K] those of the
-    sampled token under further contexts that a term asked about. `top_tokens` and `top_logps` [n, 2, k]:
-    the likeliest tokens of student and teacher, where they were asked for.
+    `weight`: what it counts in the loss, 0 for a token that carries none; None where nobody decided.
+    `teacher_top`: the log-probability of the teacher's likeliest token; `auxiliary` [n, K]: of the sampled
+    token under further contexts of a term. `top_tokens` and `top_logps` [n, 2, k]: the likeliest of student
+    and teacher, if asked for.
     """
 
     divergence: torch.Tensor

@@ -79,10 +79,9 @@ def _divergence(
     with_gradient: bool,
     small: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
-    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes.
-
-    Everything is made of four inner products a row: s.log s, t.log t, s.log m, t.log m (for a KL divergence m
-    is the other one).
+    """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes: all
+    made of four inner products a row, s.log s, t.log t, s.log m, t.log m (for a KL divergence m is the other
+    one).
     """
     kind, beta = loss.kind, loss.beta
     s_own, t_own, s_cross, t_cross, total = (zs.new_zeros(zs.shape[0]) for _ in range(5))
@@ -105,11 +104,9 @@ def _divergence(
             s_cross += _dot(s, b)
             t_cross += _dot(t, a)
             log_m = b.clone() if kind == "rkl" else b
-        if not with_gradient:
-            continue
-        if kind == "fkl":
+        if with_gradient and kind == "fkl":
             torch.sub(s, t, out=a)
-        else:
+        elif with_gradient:
             a.sub_(log_m).mul_(s)  # s*L
             if kind == "rkl":
                 b.copy_(s)

@@ -1,8 +1,8 @@
-"""Token statistics on disk: one safetensors file, a row a token, readable by anything that reads safetensors.
+"""Token statistics on disk: one safetensors file, a row a token.
 
 Beside the columns stand, for each model that was asked, the likely tokens other than the one sampled: how
-many of them a row has, and all of them one after the other. Only those of at least 1% are written, at most
-as many as were asked for: where a model is sure there is nothing to write, and that is most of a reply.
+many of them a row has, and all of them one after the other. Only those of at least 1% are written, at most as
+many as were asked for: where a model is sure there is nothing to write, and that is most of a reply.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ class Others(NamedTuple):
 
     def ids(self) -> list[int]:
         """The tokens that occur."""
-        ids: list[int] = self.tokens.unique().tolist()
-        return ids
+        return list(self.tokens.unique().tolist())
 
 
 def write_tokens(
@@ -60,9 +59,8 @@ def write_tokens(
 def read_tokens(
     path: Path, wanted: Iterable[str], named: Iterable[str], framework: Framework = "pt"
 ) -> tuple[dict[str, Any], dict[str, Others], dict[str, Any]]:
-    """The columns `wanted`, every model's likely tokens, and all names, those `named` among them.
-
-    Columns are tensors; with `framework="numpy"` they are arrays, and torch is not imported.
+    """The columns `wanted`, every model's likely tokens, and all names, those `named` among them. Columns are
+    tensors; with `framework="numpy"` they are arrays, and torch is not imported.
     """
     try:
         with safe_open(path, framework=framework) as file:

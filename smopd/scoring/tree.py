@@ -3,8 +3,8 @@
 The sequences of a rollout (each turn's context and reply) form a trie. Laid out depth-first, token k is an
 ancestor of token q, or q itself, exactly when k <= q < subtree_end[k]: one comparison is the whole attention
 mask, for any chat template. Sorting the sequences is the depth-first walk: neighbours share their longest
-common prefix, and what follows it is new. Sequences that share nothing are separate trees in the same row,
-and cannot see each other by the same comparison.
+common prefix, and what follows it is new. Sequences that share nothing cannot see each other by the same
+comparison.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class PrefixTree:
 
     def additive_mask(self, dtype: torch.dtype) -> torch.Tensor:
         """The same as numbers to add to scores, which is what eager attention does with a mask."""
-        hidden = torch.zeros(1, dtype=dtype).new_full((), torch.finfo(dtype).min)
-        return torch.where(self.attention_mask(), hidden.new_zeros(()), hidden.to(self.input_ids.device))
+        mask = self.attention_mask()
+        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
     def mask_mod(self) -> Callable[..., torch.Tensor]:
         """The same as a mask_mod of flex_attention."""

@@ -26,9 +26,7 @@ KINDS = {"nll": 0, "gjs": 1, "rkl": 2, "fkl": 3}
 def score(
     chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool, softcap: float | None = None
 ) -> Scored:
-    """Score a chunk under losses that have a closed form. The last one works in place of the student's
-    logits. Logits come uncapped, and the gradients are by those.
-    """
+    """Score uncapped logits under losses with a closed form; the last one overwrites the student's."""
     values: list[torch.Tensor] = []
     gradients: list[Gradient] = []
     shared: list[torch.Tensor] = []
@@ -91,9 +89,7 @@ def _log1p_of_negative(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _logits(pointer, mask, softcap, SOFT_CAPPED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Logits of a block, soft-capped. Finite even where they are -inf or not there, so that 0 times a
-    logarithm is 0.
-    """
+    """Logits of a block, soft-capped; finite even where masked or -inf, so that 0 times a logarithm is 0."""
     z = tl.load(pointer, mask=mask, other=float("-inf"))
     if SOFT_CAPPED:
         q = _expm1_of_negative(2 * tl.abs(z) / softcap)
@@ -180,6 +176,8 @@ def _score_rows(  # type: ignore[no-untyped-def]
     max_t = tl.max(top_t, 0)
     log_s = tl.log(tl.sum(sum_s * tl.exp(top_s - max_s), 0))
     log_t = tl.log(tl.sum(sum_t * tl.exp(top_t - max_t), 0))
+    soft_log_s = log_s
+    soft_log_t = log_t
     if TEMPERED:
         soft_log_s = tl.log(tl.sum(soft_s * tl.exp((top_s - max_s) * inverse_temperature), 0))
         soft_log_t = tl.log(tl.sum(soft_t * tl.exp((top_t - max_t) * inverse_temperature), 0))
@@ -196,12 +194,8 @@ def _score_rows(  # type: ignore[no-untyped-def]
         entropy_s -= tl.exp(a - log_s) * (a - log_s)
         entropy_t -= tl.exp(b - log_t) * (b - log_t)
         if KIND > 0:
-            if TEMPERED:
-                a = a * inverse_temperature - soft_log_s
-                b = b * inverse_temperature - soft_log_t
-            else:
-                a -= log_s
-                b -= log_t
+            a = a * inverse_temperature - soft_log_s
+            b = b * inverse_temperature - soft_log_t
             value, w, s = _entries(a, b, beta, cap, KIND, CAPPED, BOTH_WAYS)
             values += value
             weights += w
@@ -235,12 +229,8 @@ def _score_rows(  # type: ignore[no-untyped-def]
             else:
                 a = z - max_s
                 b = _logits(teacher + i + entry, mask, softcap, SOFT_CAPPED) - max_t
-                if TEMPERED:
-                    a = a * inverse_temperature - soft_log_s
-                    b = b * inverse_temperature - soft_log_t
-                else:
-                    a -= log_s
-                    b -= log_t
+                a = a * inverse_temperature - soft_log_s
+                b = b * inverse_temperature - soft_log_t
                 value, w, s = _entries(a, b, beta, cap, KIND, CAPPED, BOTH_WAYS)
                 slope = factor * (w - s * share)
             if SOFT_CAPPED:

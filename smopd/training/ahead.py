@@ -9,21 +9,22 @@ the unused conversations and, with overlap, the policy of the next block, which 
 
 import copy
 import json
-import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 from smopd.files import write_json
 from smopd.models.adapters import StudentAdapter
 from smopd.rollout.driver import Conversation, Turn
-from smopd.rollout.engine import Stop
 from smopd.training.player import Played, StepConversations, StepPlayer
 
 STATE, POLICY = "ahead.json", "ahead.safetensors"  # files of a checkpoint
+TURNS = TypeAdapter(list[Turn])
 
 
 @dataclass
@@ -44,16 +45,12 @@ class Ahead:
         self._pending: dict[int, tuple[StepConversations, int]] = {}
         self._at_once: dict[int, tuple[Played, int]] = {}  # this process's share of a one-step block
         self._next: NextBlock | None = None
-        self._background: _Background | None = None
-        self._other: StepPlayer | None = None  # plays in the background thread
+        self._thread = ThreadPoolExecutor(1, "smopd-ahead")
+        self._background: Future[list[StepConversations]] | None = None  # plays `_next`
+        self._other: StepPlayer | None = None  # plays in the thread
 
     def __contains__(self, step: int) -> bool:
         return step in self._pending or step in self._at_once
-
-    @property
-    def plays_ahead(self) -> bool:
-        rollout = self.player.config.rollout
-        return rollout.ahead > 1 or rollout.overlap
 
     def block(self, step: int) -> range:
         """The steps from `step` to the end of its block."""
@@ -93,21 +90,21 @@ class Ahead:
                 # Tokenizers are not thread-safe, and this thread goes on rendering teacher contexts.
                 renderer = copy.deepcopy(self.player.driver.renderer)
                 self._other = replace(self.player, driver=replace(self.player.driver, renderer=renderer))
-            self._background = _Background(self._other, self.block(block.step))
+            self._background = self._thread.submit(self._other.play_block, self.block(block.step))
 
     def collect(self) -> bool:
         """Wait for the block that is being sampled; return whether there was one. Collective."""
         background, block = self._background, self._next
         if background is None or block is None:
             return False
-        self._add(background.steps, background.wait(), block.version)
+        self._add(self.block(block.step), background.result(), block.version)
         self._background = self._next = None
         return True
 
     def close(self) -> None:
         if self._background:
             self.player.driver.engine.cancel()
-            self._background.join()
+            wait([self._background])
 
     def save(self, folder: Path) -> None:
         """Add unused conversations and the next block's policy to a checkpoint, if there are any."""
@@ -135,38 +132,10 @@ class Ahead:
             self._next = NextBlock(block["step"], block["version"], kept)
 
     def _from_json(self, example: Any, row: dict[str, Any]) -> tuple[int, Conversation]:
-        turns = [
-            Turn(tuple(t["context"]), tuple(t["reply"]), Stop(t["stop"]), t["text"], tuple(t["logps"]))
-            for t in row["turns"]
-        ]
-        view = self.player.plan.plays[row["play"]].view
+        turns, view = TURNS.validate_python(row["turns"]), self.player.plan.plays[row["play"]].view
         return row["play"], Conversation(example, view, row["asked"], turns, row["cut"])
 
 
 def _to_json(play: int, conversation: Conversation) -> dict[str, Any]:
-    turns = [
-        {"context": t.context, "reply": t.reply, "stop": t.stop, "text": t.text, "logps": t.logps}
-        for t in conversation.turns
-    ]
+    turns = TURNS.dump_python(conversation.turns, exclude={"__all__": {"tokens"}})
     return {"play": play, "cut": conversation.cut, "asked": conversation.asked, "turns": turns}
-
-
-class _Background(threading.Thread):
-    def __init__(self, player: StepPlayer, steps: Sequence[int]) -> None:
-        super().__init__(name="smopd-ahead", daemon=True)
-        self.player, self.steps = player, steps
-        self.played: list[StepConversations] = []
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.played = self.player.play_block(self.steps)
-        except BaseException as error:
-            self.error = error
-
-    def wait(self) -> list[StepConversations]:
-        self.join()
-        if self.error:
-            raise self.error
-        return self.played

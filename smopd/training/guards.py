@@ -16,7 +16,6 @@ from smopd.errors import UserError
 from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
 from smopd.runs.writer import RunFolder
-from smopd.settings import Section
 from smopd.verify.verdict import FAILED, STATUSES
 
 log = logging.getLogger("smopd")
@@ -55,12 +54,12 @@ class Watched:
     def values(self, name: str) -> list[float]:
         return [row[name] for row in self.rows if row.get(name) is not None]
 
-    def ends(self, name: str) -> tuple[float, float] | None:
-        """Means over the first and the last WINDOW steps that have a metric; None if they would overlap."""
-        values = self.values(name)
-        if len(values) < 2 * WINDOW:
-            return None
-        return fmean(values[:WINDOW]), fmean(values[-WINDOW:])
+    def ends(self, metric: str) -> Iterator[tuple[str, float, float]]:
+        """By term, a metric's means over the first and the last WINDOW steps, where these do not overlap."""
+        for term in self.plan.scored:
+            values = self.values(f"{metric}/{term.name}")
+            if len(values) >= 2 * WINDOW:
+                yield term.name, fmean(values[:WINDOW]), fmean(values[-WINDOW:])
 
 
 def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, examples: int = 0) -> None:
@@ -80,9 +79,9 @@ def due(watched: Watched) -> Iterator[Due]:
 
 
 def _check_clipping(watched: Watched, steps: int = CLIPPED_STEPS, least: float = MOSTLY) -> Iterator[Due]:
-    for term in (term for term in watched.plan.scored if _drops(term.cap)):
+    for term in watched.plan.scored:
         last = watched.values(f"clipped/{term.name}")[-steps:]
-        if len(last) == steps and min(last) > least:
+        if _drops(term.cap) and len(last) == steps and min(last) > least:
             share = f"{fmean(last):.0%} of the tokens of the term {term.name} are over its cap {term.cap}"
             remedy = _suggest_uncapping(watched.config, term.name)
             yield f"clipped/{term.name}", f"{share} and get no gradient: {remedy}"
@@ -107,8 +106,7 @@ def _suggest_uncapping(config: Config, term: str) -> str:
 
 
 def _remedies(config: Config, cause: str) -> dict[str, Any]:
-    section: Section = config.objective
-    return section.remedies.get(cause, {})
+    return dict(config.objective.remedies.get(cause, {}))
 
 
 def _check_rewards(watched: Watched) -> Iterator[Due]:
@@ -144,13 +142,11 @@ def _check_verifier(watched: Watched) -> Iterator[Due]:
 
 
 def _check_shrinking(watched: Watched) -> Iterator[Due]:
-    for term in watched.plan.scored:
-        if ends := watched.ends(f"reply_tokens/{term.name}"):
-            first, last = ends
-            if first >= LEAST_TOKENS and last < SHRUNK * first:
-                issue = f"replies of the term {term.name} fell from {first:.0f} to {last:.1f} tokens"
-                way = "read the last ones in rollouts/; if they say nothing, lower optim.lr or raise"
-                yield f"short/{term.name}", f"{issue}: {way} teacher.decay and start again"
+    for term, first, last in watched.ends("reply_tokens"):
+        if first >= LEAST_TOKENS and last < SHRUNK * first:
+            issue = f"replies of the term {term} fell from {first:.0f} to {last:.1f} tokens"
+            way = "read the last ones in rollouts/; if they say nothing, lower optim.lr or raise"
+            yield f"short/{term}", f"{issue}: {way} teacher.decay and start again"
 
 
 def _check_token_limit(watched: Watched) -> Iterator[Due]:
@@ -173,24 +169,20 @@ def _check_loops(watched: Watched) -> Iterator[Due]:
 
 
 def _check_entropy(watched: Watched) -> Iterator[Due]:
-    for term in watched.plan.scored:
-        if ends := watched.ends(f"entropy/{term.name}"):
-            first, last = ends
-            issue = f"the student's entropy in the term {term.name} went from {first:.3g} to {last:.3g} nats"
-            if last < NO_ENTROPY and last < FADED * first:
-                way = "it samples one and the same reply: lower optim.lr or stop earlier"
-                yield f"certain/{term.name}", f"{issue}: {way} (train.eval_every shows when)"
-            if last > MUCH_ENTROPY and last > GREW * first:
-                way = "it is losing its language: lower optim.lr or optim.grad_clip"
-                yield f"uncertain/{term.name}", f"{issue}: {way}, and go back to an earlier checkpoint"
+    for term, first, last in watched.ends("entropy"):
+        issue = f"the student's entropy in the term {term} went from {first:.3g} to {last:.3g} nats"
+        if last < NO_ENTROPY and last < FADED * first:
+            way = "it samples one and the same reply: lower optim.lr or stop earlier"
+            yield f"certain/{term}", f"{issue}: {way} (train.eval_every shows when)"
+        if last > MUCH_ENTROPY and last > GREW * first:
+            way = "it is losing its language: lower optim.lr or optim.grad_clip"
+            yield f"uncertain/{term}", f"{issue}: {way}, and go back to an earlier checkpoint"
 
 
 def _check_staleness(watched: Watched) -> Iterator[Due]:
     limit = watched.config.engine.gap_warning
-    rows = [
-        row for row in watched.rows if row.get("rollout/stale") and row.get("rollout/logp_gap") is not None
-    ]
-    last = rows[-WINDOW:]
+    stale = (row for row in watched.rows if row.get("rollout/stale"))
+    last = [row for row in stale if row.get("rollout/logp_gap") is not None][-WINDOW:]
     gap = fmean([row["rollout/logp_gap"] for row in last]) if len(last) == WINDOW else 0.0
     if gap > limit:
         oldest = max(row["rollout/stale"] for row in last)

@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from math import cos, inf, isfinite, pi
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,13 +80,12 @@ class Trainer:
             sharding.shard(self.model)
         refuse_too_long(self.renderer, examples, [play.view for play in self.plan.plays])
         check_head(self.model, self.renderer.ids([{"role": "user", "content": "Hello."}]))
-        adapters = folder.path / "adapters"
-        if self.processes.world_size > 1:
-            adapters /= f"process-{self.processes.rank}"
-        self.driver = training_driver(config, self.renderer, self.model, adapters)
+        place = f"adapters/process-{self.processes.rank}" if self.processes.world_size > 1 else "adapters"
+        self.driver = training_driver(config, self.renderer, self.model, folder.path / place)
         self.engine = self.driver.engine
         self.player = StepPlayer(config, self.plan, examples, self.driver, self.processes)
-        saved = self.processes.on_first(self._begin)
+        self.processes.on_first(folder.begin)
+        saved = self.processes.on_first(folder.latest_valid_checkpoint)
         self.ahead = Ahead(self.player, config.train.steps)
         self.step = folder.restore(self.model, self.optimizer, saved) if saved else 0
         if saved:
@@ -97,10 +95,6 @@ class Trainer:
         self.processes.barrier()
         self.monitor = Monitor(config, folder, self.driver, self.processes, self.sampling)
 
-    def _begin(self) -> Path | None:
-        self.folder.begin()
-        return self.folder.latest_valid_checkpoint()
-
     def train(self, report: Report | None = None, hooks: Hooks | None = None) -> None:
         """Train to the last step. Raises `Stopped` after Ctrl-C, with everything saved."""
         hooks, any_of = hooks or Hooks(), self.processes.any_of
@@ -109,8 +103,7 @@ class Trainer:
         with interruptible(at_once=self.processes.world_size == 1) as interrupt, self.monitor:
             try:
                 self.monitor.catch_up(self.step)
-                with interrupt.protect():
-                    self._warn()
+                self._warn(interrupt.protect)
                 hooks.begin(self)
                 while self.step < last and not self.monitor.enough() and not any_of(hooks.stop):
                     if any_of(interrupt.asked):
@@ -126,8 +119,7 @@ class Trainer:
                     self.monitor.log(row)
                     if due:
                         hooks.evaluated(self.step, self.monitor.evaluate(self.step))
-                    with interrupt.protect():
-                        self._warn()
+                    self._warn(interrupt.protect)
                     if report:
                         report(row)
                     self._check_skipped()
@@ -147,10 +139,11 @@ class Trainer:
                 self.ahead.close()
                 self.engine.close()
 
-    def _warn(self) -> None:
+    def _warn(self, protect: Callable[[], Any]) -> None:
         """Give the warnings that are due; at a start, those that a kill prevented."""
-        if self.processes.first:
-            give_warnings(self.config, self.plan, self.folder, self.step, len(self.monitor.examples))
+        with protect():
+            if self.processes.first:
+                give_warnings(self.config, self.plan, self.folder, self.step, len(self.monitor.examples))
 
     def save(self) -> None:
         if self.processes.first:
@@ -162,7 +155,7 @@ class Trainer:
         times = [time.perf_counter()]
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, if a recipe has some
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
-        reused = self._sample(step)
+        reused, rollout = self._sample(step), self.config.rollout
         conversations, stale = self.ahead.take(step)
         all_rollouts = self.player.verify_and_grade(conversations)
         times.append(time.perf_counter())
@@ -174,7 +167,7 @@ class Trainer:
             **step_metrics(all_rollouts, losses, self.plan, moment),
             **self.player.turn_accuracy(all_rollouts, self.model, step),
             "rollout/reused": reused,
-            **({"rollout/stale": stale} if self.ahead.plays_ahead else {}),
+            **({"rollout/stale": stale} if rollout.ahead > 1 or rollout.overlap else {}),
             **{f"grad_norm/{name}": norm for name, norm in norms.items()},
         }
         self._warn_of_gap(row)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from peft import PeftModel
 
@@ -39,7 +39,6 @@ class _Job:
     play: int  # index in the plan
     example: Example
     request: ConversationRequest | None
-    conversation: Conversation | None = None
 
 
 @dataclass
@@ -66,16 +65,13 @@ class StepPlayer:
         # A single step sampled with the trained module runs in rounds, play by play, to repeat older runs.
         continuous = len(steps) > 1 or not self.driver.engine.traits.in_place
         by_play = [[job for job in jobs if job.play == k] for k in range(len(self.plan.plays))]
-        for some in [jobs] if continuous else by_play:
-            requests = [job.request for job in some if job.request]
-            sampled = iter(self.driver.play_all(requests, continuous))
-            for job in some:
-                job.conversation = next(sampled) if job.request else self._recite(job.example)
         played: dict[int, StepConversations] = {step: [[] for _ in self.items(step)] for step in steps}
-        for job in jobs:
-            assert job.conversation is not None
-            job.conversation.context = None  # no longer needed; gathering it would pickle the tokenizer
-            played[job.step][job.place].append((job.play, job.conversation))
+        for some in [jobs] if continuous else by_play:
+            sampled = iter(self.driver.play_all([job.request for job in some if job.request], continuous))
+            for job in some:
+                talk = next(sampled) if job.request else self._recite(job.example)
+                talk.context = None  # no longer needed; gathering it would pickle the tokenizer
+                played[job.step][job.place].append((job.play, talk))
         return list(played.values())
 
     def _jobs(self, step: int) -> list[_Job]:
@@ -118,14 +114,11 @@ class StepPlayer:
 
     def drawn(self, step: int) -> list[Example]:
         """The step's examples: a new shuffle every epoch; a batch may span two epochs."""
-        count, batch = len(self.examples), self.config.train.rollouts
-        places = range((step - 1) * batch, step * batch)
-        return [self.examples[self._order(p // count)[p % count]] for p in places]
-
-    def _order(self, epoch: int) -> list[int]:
-        cluster = self.config.data.cluster
+        count, batch, cluster = len(self.examples), self.config.train.rollouts, self.config.data.cluster
         prompts = tuple(example.system for example in self.examples) if cluster > 1 else ()
-        return _shuffle_order(len(self.examples), self.config.seed, epoch, prompts, cluster)
+        order = partial(_shuffle_order, count, self.config.seed, prompts=prompts, cluster=cluster)
+        places = range((step - 1) * batch, step * batch)
+        return [self.examples[order(place // count)[place % count]] for place in places]
 
     def turn_accuracy(self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int) -> dict[str, float]:
         """Turn accuracy of the student and, every `train.teacher_every` steps, of the teacher. Collective."""
@@ -133,8 +126,7 @@ class StepPlayer:
         expected = [(talk.whole - 1, expected_so_far(talk)) for talk in talks]
         pairs = [pair for last, by_turn in expected for turn, pair in by_turn.items() if turn < last]
         verdicts = {"turn_accuracy": verify_all(pairs)}
-        every = self.config.train.teacher_every
-        if every and step % every == 0:
+        if (every := self.config.train.teacher_every) and step % every == 0:
             verdicts["teacher/turn_accuracy"] = self._teacher_verdicts(all_rollouts, model, step)
         right = {k: self.processes.gather([v.correct for v in judged]) for k, judged in verdicts.items()}
         return {name: sum(correct) / len(correct) for name, correct in right.items() if correct}
@@ -158,12 +150,8 @@ class StepPlayer:
 
 
 @lru_cache(maxsize=2)
-def _shuffle_order(
-    count: int, seed: int, epoch: int, prompts: Sequence[str] = (), cluster: int = 1
-) -> list[int]:
-    """Indices in random order. With `cluster`, each is followed by up to `cluster` - 1 others that have the
-    same system prompt, until there are none left.
-    """
+def _shuffle_order(count: int, seed: int, epoch: int, prompts: Sequence[str], cluster: int) -> list[int]:
+    """Indices in random order; with `cluster`, up to so many of the same system prompt in a row."""
     order = list(range(count))
     rng(seed, "order", epoch).shuffle(order)
     if cluster == 1:

@@ -1,7 +1,6 @@
-"""From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan.
-
-One call scores a micro-batch of rollouts. A loss depends on its own rollout only (and, for terms that look at
-the whole step, on statistics of an earlier pass over it), so the batch may be split anywhere.
+"""From rollouts to losses: the student's pass, the teacher's passes, and the terms of a plan. A loss depends
+on its own rollout only (and, for terms that look at the whole step, on statistics of an earlier pass over
+it), so a step may be split into micro-batches anywhere.
 """
 
 from collections import defaultdict
@@ -109,7 +108,7 @@ class _MicroBatch:
         students = student_Nd.split(lengths)
         groups: dict[tuple[tuple[RowLoss, ...], int], list[int]] = defaultdict(list)
         for number, unit in enumerate(self.units):
-            groups[unit.losses, len(unit.auxiliary[1])].append(number)
+            groups[tuple(term.loss for term in unit.terms), len(unit.auxiliary[1])].append(number)
         stats: dict[tuple[int, str], TokenStats] = {}
         for (losses, _), numbers in groups.items():
             units = [self.units[k] for k in numbers]
@@ -141,9 +140,7 @@ class _MicroBatch:
         return stats
 
     def teacher_hidden(self, plan: Plan) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
-        """By unit: [n, d] teacher hidden states, mixed over its contexts as their logits would be, and
-        [n, K] log-probabilities of its tokens in K auxiliary contexts.
-        """
+        """By unit: [n, d] mixed teacher hidden states; [n, K] log-probabilities in K auxiliary contexts."""
         mixes = any(weight != 1 or len(u.contexts) > 1 for u in self.units for weight, _ in u.contexts)
         if cap_of(self.head) is not None and mixes:
             raise UserError("this model soft-caps its logits: teachers of several contexts cannot be mixed")
@@ -230,11 +227,8 @@ def _map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -
 def to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Copy tensors to the CPU without graph, with one transfer (one device sync) per dtype."""
     host = [tensor.detach() for tensor in tensors]
-    by_type: dict[torch.dtype, list[int]] = defaultdict(list)
-    for number, tensor in enumerate(host):
-        if not tensor.is_cpu:
-            by_type[tensor.dtype].append(number)
-    for numbers in by_type.values():
+    for dtype in {tensor.dtype for tensor in host if not tensor.is_cpu}:
+        numbers = [k for k, tensor in enumerate(host) if not tensor.is_cpu and tensor.dtype == dtype]
         joined = torch.cat([host[k].reshape(-1) for k in numbers]).cpu()
         pieces = joined.split([host[k].numel() for k in numbers])
         for k, piece in zip(numbers, pieces, strict=True):

@@ -19,8 +19,6 @@ from smopd.scoring.tree import rows_within
 from smopd.training.processes import Processes
 from smopd.training.scores import ScoringPath
 
-Device = torch.device | str
-
 
 def shard(model: PeftModel) -> None:
     """Shard the base weights, layer by layer. Collective."""
@@ -72,7 +70,7 @@ class Aligned:
         return ScoringPath(self.reply_hidden, kernel.token_stats, whole, always=True)
 
     def reply_hidden(
-        self, body: Module, sequences: Sequence[Scored], device: Device = "cpu", row_tokens: int = 2048
+        self, body: Module, sequences: Sequence[Scored], device: torch.device, row_tokens: int
     ) -> torch.Tensor:
         """[N, d] hidden states that predict the reply tokens, as `passes.reply_hidden`. Collective."""
         full = [(*context, *reply) for context, reply in sequences]

@@ -1,6 +1,5 @@
-"""Score a step: from the rollouts of all processes to their losses, with the gradient in `grad`.
-
-When memory runs out, less is scored at a time; the update does not depend on how the step is split.
+"""Score a step: from the rollouts of all processes to their losses, with the gradient in `grad`. When memory
+runs out, less is scored at a time; the update does not depend on how the step is split.
 """
 
 import logging
