@@ -49,18 +49,16 @@ def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[d
     """Run once to warm up, then `reps` times. Returns the seconds (first call; median and range of the
     others) with the median extra peak memory, and the result of the last call.
     """
-    began = time.perf_counter()
-    result = work()
-    _wait(device)
-    first, seconds, peaks = time.perf_counter() - began, list[float](), list[float]()
-    for _ in range(reps):
-        del result
+    seconds, peaks, result = list[float](), list[float](), None
+    for _ in range(reps + 1):
+        result = None  # freed before the next call
         gc.collect()
         took, peak, result = _time(work, device)
         seconds.append(took)
         peaks.append(peak)
-    times = {"first_seconds": first, "seconds": median(seconds), "spread": [min(seconds), max(seconds)]}
-    return {**times, "peak_mb": median(peaks)}, result
+    first, *later = seconds
+    times = {"first_seconds": first, "seconds": median(later), "spread": [min(later), max(later)]}
+    return {**times, "peak_mb": median(peaks[1:])}, result
 
 
 def _time(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
@@ -72,15 +70,10 @@ def _time(work: Callable[[], Any], device: torch.device) -> tuple[float, float, 
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    _wait(device)
+    torch.cuda.synchronize(device)
     start.record()
     result = work()
     end.record()
-    _wait(device)
+    torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device) - before
     return start.elapsed_time(end) / 1000, peak / MB, result
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

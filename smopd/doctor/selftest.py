@@ -5,6 +5,7 @@ greedy reply with static shapes (on CUDA from a graph), with the CPU's. Speed an
 """
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 
@@ -68,8 +69,7 @@ def _rollouts(config: Config, device: torch.device) -> tuple[list[Rollout], floa
     differing = 0
     for one, other in zip(*played, strict=True):
         for turn, twin in zip(one.turns, other.turns, strict=True):
-            pairs = zip(turn.reply, twin.reply, strict=False)
-            differing += abs(len(turn.reply) - len(twin.reply)) + sum(a != b for a, b in pairs)
+            differing += sum(a != b for a, b in zip_longest(turn.reply, twin.reply))
     right = Verdict(True, None, "ok", "")
     return [Rollout(c.example, (c,), (right,)) for c in played[0]], float(differing)
 

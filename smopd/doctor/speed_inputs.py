@@ -1,7 +1,6 @@
 """Inputs of speed measurements: rows like hidden states of a model, real shards with random replies."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import torch
 from peft import PeftModel
@@ -9,8 +8,8 @@ from transformers import AutoTokenizer
 
 from smopd.chat import DirtyContext, Renderer
 from smopd.data import Example
-from smopd.errors import UserError
 from smopd.models.adapters import student_parameters
+from smopd.pocket import MODEL_DIR
 from smopd.rollout import Conversation, Rollout, Stop, Turn
 from smopd.seeds import rng, torch_generator
 from smopd.verify import verify
@@ -28,12 +27,9 @@ def random_rows(tokens: int, width: int, vocabulary: int, seed: int) -> tuple[to
     return student_Nd, teacher_Nd, weight_Vd, torch.randint(vocabulary, (tokens,), generator=g)
 
 
-def load_renderer(folder: str | Path) -> Renderer:
-    try:
-        return Renderer(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
-    except (OSError, ValueError, KeyError) as error:
-        why = str(error).strip().splitlines()[0]
-        raise UserError(f"{folder}: no tokenizer can be loaded: {why}") from None
+def pocket_renderer() -> Renderer:
+    """The chat template of the pocket model, which needs no download."""
+    return Renderer(AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False))
 
 
 def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int, ...]:

@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen3Config
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 
 from smopd.chat import Renderer
 from smopd.config import load_config, plan_of
 from smopd.data import Example, load_examples
 from smopd.devices import using
-from smopd.doctor.speed_inputs import load_renderer, move_student, random_rollouts, random_rows
+from smopd.doctor.speed_inputs import move_student, pocket_renderer, random_rollouts, random_rows
 from smopd.models.adapters import attach
 from smopd.objective.tokens import Moment
-from smopd.pocket import MODEL_DIR
 from smopd.rollout import Driver, Rollout, Sampling
 from smopd.rollout.assembly import make_engine
 from smopd.rollout.engine import Engine
@@ -83,6 +82,7 @@ class SpeedBench:
     device: torch.device
     dtype: torch.dtype
     seed: int = 0
+    renderer: Renderer = field(default_factory=pocket_renderer)
     opened: ExitStack = field(default_factory=ExitStack)  # resources of the current variant
 
     def variants(self) -> Iterator[Variant]:
@@ -97,11 +97,6 @@ class SpeedBench:
         yield Variant("rollout", OURS, lambda: self.rollout("hf"))
         yield Variant("rollout", "generate", lambda: self.rollout("stock"))
         yield Variant("rollout", "vllm", lambda: self.rollout("vllm"), missing_vllm(self.device))
-
-    @cached_property
-    def renderer(self) -> Renderer:
-        """The chat template of the pocket model, which needs no download."""
-        return load_renderer(MODEL_DIR)
 
     @cached_property
     def examples(self) -> list[Example]:
@@ -142,9 +137,7 @@ class SpeedBench:
         """Forward and backward of the student through a few layers, in packed or padded rows."""
         body: Any = self.model(self.size.attention_layers).base_model
         body.embed_tokens.weight.requires_grad_(False)
-        conversations = [
-            [(turn.context, turn.reply) for turn in c.turns] for r in self.rollouts for c in r.conversations
-        ]
+        conversations = [[(reply.context, reply.tokens) for reply in r.replies()] for r in self.rollouts]
 
         def run() -> dict[str, Any]:
             if path == "packed":
@@ -165,14 +158,13 @@ class SpeedBench:
         config = load_config(None, [])
         model = attach(self.model(self.size.layers), config.lora, self.seed)
         move_student(model, self.seed)
-        plan, moment, rollouts = plan_of(config), Moment(1, 1, (self.seed, 1)), self.rollouts
+        plan, moment = plan_of(config), Moment(1, 1, (self.seed, 1))
+        renderer, rollouts = self.renderer, self.rollouts
 
         def run() -> dict[str, Any]:
             total = 0.0
             for rollout in rollouts:
-                (loss,) = score(
-                    model, self.renderer, [rollout], plan, moment, row_tokens=ROW_TOKENS, path=path
-                )
+                (loss,) = score(model, renderer, [rollout], plan, moment, row_tokens=ROW_TOKENS, path=path)
                 (loss.total / len(rollouts)).backward()
                 total += loss.total.item() / len(rollouts)
             model.zero_grad(set_to_none=True)
@@ -248,7 +240,7 @@ class SpeedBench:
 
 def save_model(model: PreTrainedModel, folder: Path) -> Path:
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(folder)
+    pocket_renderer().tokenizer.save_pretrained(folder)
     return folder
 
 
