@@ -54,14 +54,13 @@ def check_file(path: str, against: str | None = None, track: Track = quiet) -> R
 
 
 def _read(path: Path, report: Report) -> None:
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     for where, item in file_items(path):
         try:
             example = parse_item(item, where)
-            if example.id in seen:
-                again = f"{example.id!r} is that of {seen[example.id]} too; ids must differ"
+            if (first := places.setdefault(example.id, where)) != where:
+                again = f"{example.id!r} is that of {first.removeprefix(f'{path}, ')} too; ids must differ"
                 raise UserError(f"{where}, field 'id': {again}")
-            seen[example.id] = where.removeprefix(f"{path}, ")
             report.examples.append(example)
         except UserError as error:
             report.broken += 1
@@ -74,7 +73,7 @@ def _read(path: Path, report: Report) -> None:
 def _warn(report: Report, against: str | None, track: Track) -> None:
     problems, overlaps = (defaultdict[str, list[str]](list) for _ in range(2))
     first: dict[Any, str] = {}
-    sampled, out = _sample(report.examples), held_out(None, (), [against] if against else [])
+    sampled, out = _sample(report.examples), held_out(Path(), (), [against] if against else [])
     with track("check", len(report.examples)) as update:
         for number, example in enumerate(report.examples, 1):
             for problem, detail in _problems(example, example.id in sampled, first):

@@ -74,8 +74,6 @@ def as_examples(
 
 
 def _rows(rows: Any) -> Iterable[Any]:
-    if isinstance(rows, str | Path):
-        return ()
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas DataFrame
         return [{str(k): v for k, v in row.items() if v == v or v is None} for row in rows.to_dict("records")]
     try:

@@ -73,20 +73,12 @@ def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
 
 def plot(facts: dict[str, Any], name: str, as_html: bool) -> str:
     """Chart the shares of examples by number of shards and task: an SVG, or a page with the numbers."""
-    svg = _histograms(facts["tasks"], visible(f"{name}: shards per example"))
-    if not as_html:
-        return svg
-    from smopd.pages import Markup, render
-
-    counted, table = f"{facts['examples']:,} examples. Mean (greatest):", sizes(facts["tasks"])
-    return str(render("data.html", title=name, counted=counted, sizes=table, drawing=Markup(svg)))
-
-
-def _histograms(tasks: dict[str, Any], title: str) -> str:
     from matplotlib.figure import Figure
 
+    from smopd.pages import Markup, render
     from smopd.svg import styled, svg_text
 
+    tasks, title = facts["tasks"], visible(f"{name}: shards per example")
     look = {"svg.hashsalt": "smopd", "svg.fonttype": "none", "text.parse_math": False}
     with styled(look | {"axes.spines.top": False, "axes.spines.right": False}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the reader's font may have glyphs that this one lacks
@@ -103,4 +95,8 @@ def _histograms(tasks: dict[str, Any], title: str) -> str:
             axes.set_yticks([])
             axes.tick_params(length=0)
         svg = svg_text(sheet, title)
-    return svg[svg.index("<svg") :]
+    svg = svg[svg.index("<svg") :]
+    if not as_html:
+        return svg
+    counted = f"{facts['examples']:,} examples. Mean (greatest):"
+    return str(render("data.html", title=name, counted=counted, sizes=sizes(tasks), drawing=Markup(svg)))

@@ -73,11 +73,11 @@ class HeldOut:
         return None
 
 
-def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str]) -> HeldOut:
+def held_out(raw: Path, domains: Iterable[str], evals: Iterable[str]) -> HeldOut:
     """The evaluation files of the raw folder, and any others that `load_examples` reads."""
     out = HeldOut()
     for file, name, task, text_of in HELD_OUT:
-        if raw is not None and task in domains and (path := raw / file).is_file():
+        if task in domains and (path := raw / file).is_file():
             rows = list(read_rows(path))
             texts = [text for row in rows if (text := text_of(row)) is not None]
             for text in texts:

@@ -29,14 +29,13 @@ def read_pairs(
     task = task or Task(name)  # a task whose verifier is still to be written
     own_prompt = "" if task.placeholder else task.system
     rows: dict[str, Example] = {}
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     for number, row in enumerate(read_rows(path), 1):
         id = row.get("id", f"{path.stem}/{number}")
         if not isinstance(id, (str, int)):
             raise row.error("id", "expected a text or a number")
-        if str(id) in seen:
-            raise row.error("id", f"{id!r} is that of {seen[str(id)]} too")
-        seen[str(id)] = row.where
+        if (first := places.setdefault(str(id), row.where)) != row.where:
+            raise row.error("id", f"{id!r} is that of {first} too")
         text, right = row.text(question), answer_of(task, row[answer], f"{row.where}, field '{answer}'")
         prompt = row.get("system", own_prompt) if system is None else system
         if not isinstance(prompt, str):
