@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from smopd.data.example import Example
+from smopd.data.example import Example, group_by_task
 from smopd.data.reading import file_items, generated, load_examples, parse_item
 from smopd.data.sharding import check_shards, normalise
 from smopd.data.training_set.overlap import held_out
-from smopd.data.trial import group_by_task, try_verifiers
+from smopd.data.trial import try_verifiers
 from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks

@@ -17,7 +17,6 @@ from typing import Literal
 from smopd.data.example import Example
 from smopd.seeds import derive, rng
 
-EVAL_TENTHS = 2
 SIZES = {"train": 4000, "eval": 400}  # default sizes of `pocket:train` and `pocket:eval`
 NAMING = (
     "the pocket world is named pocket:train or pocket:eval, with an optional size as in pocket:eval:100, or "
@@ -53,7 +52,7 @@ class PocketTask:
     def split(self) -> str:
         facts = [f"{fact.slot}{fact.op}{fact.value}" for fact in sorted(self.facts, key=str)]
         key = derive("pocket split", self.family, self.function, *facts)
-        return "eval" if key % 10 < EVAL_TENTHS else "train"
+        return "eval" if key % 10 < 2 else "train"
 
 
 @dataclass(frozen=True)

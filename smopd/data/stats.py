@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from smopd.data.example import Example
+from smopd.data.example import Example, group_by_task
 from smopd.formatting import visible
 from smopd.tables import Row, Table
 
@@ -19,10 +19,9 @@ def _spread(values: Sequence[int]) -> dict[str, Any]:
 
 
 def describe(examples: Sequence[Example]) -> dict[str, Any]:
-    counts = Counter(e.task for e in examples)
-    order = sorted(counts, key=lambda task: (-counts[task], task))
-    groups = {task: _group([e for e in examples if e.task == task]) for task in order}
-    return {"examples": len(examples), "tasks": groups, "all": _group(examples)}
+    groups = sorted(group_by_task(examples).items(), key=lambda group: (-len(group[1]), group[0]))
+    tasks = {task: _group(some) for task, some in groups}
+    return {"examples": len(examples), "tasks": tasks, "all": _group(examples)}
 
 
 def _group(examples: Sequence[Example]) -> dict[str, Any]:

@@ -9,9 +9,6 @@ from smopd.doctor.facts import Facts
 from smopd.doctor.selftest import Check
 
 GB = 1e9
-LITTLE_MEMORY = 4 * GB  # of the host
-LITTLE_SHARED = 1 * GB  # of /dev/shm, through which processes on one node hand tensors to each other
-SMALL_GPU = 16 * GB
 
 
 def to_json(facts: Facts, checks: list[Check]) -> dict[str, Any]:
@@ -67,17 +64,17 @@ def advice(facts: Facts) -> list[str]:
         if gpu.free < 0.8 * gpu.total:
             left = f"{gpu.free / GB:.0f} of {gpu.total / GB:.0f} GB are free"
             lines.append(f"{where}: {left}: another process uses it (nvidia-smi)")
-        if gpu.total < SMALL_GPU:
+        if gpu.total < 16 * GB:
             lines.append(f"{where} has {gpu.total / GB:.0f} GB: smopd plan RECIPE says what fits")
     if facts.gpus and facts.engine == "hf" and "vllm" not in facts.versions:
         slower = "so replies are sampled by transformers, which is slower: make gpu"
         lines.append(f"vLLM is not installed, {slower}")
     if facts.gpus and not facts.compiler:
         lines.append("no C compiler, which Triton's kernels need at their first use: apt-get install gcc")
-    if len(facts.gpus) > 1 and shared is not None and shared < LITTLE_SHARED:
+    if len(facts.gpus) > 1 and shared is not None and shared < GB:
         size = f"/dev/shm has {shared / GB:.2g} GB, and NCCL wants more between GPUs"
         lines.append(f"{size}: start the container with --shm-size=8g")
-    if facts.available < LITTLE_MEMORY:
+    if facts.available < 4 * GB:
         left = f"only {facts.available / GB:.1f} GB of the host's memory are available"
         lines.append(f"{left}: end what uses it")
     if facts.sandbox == "none":

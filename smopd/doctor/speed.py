@@ -59,6 +59,7 @@ def report(
             errors.append({"name": "precision", "failed": _reason(error)})
         update(len(variants) + 1, "done")
     settings = {"size": size, "dtype": dtype, **vars(SIZES[size])}
+    settings |= vars(settings.pop("shape"))
     measures = {"bench": "gpu", "machine": describe_machine(device), "settings": settings, "reps": reps}
     measures |= {"results": rows, "precision": errors}
     if out:

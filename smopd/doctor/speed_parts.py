@@ -26,6 +26,7 @@ from smopd.devices import using
 from smopd.doctor.speed_inputs import move_student, pocket_renderer, random_rollouts, random_rows
 from smopd.models.adapters import attach
 from smopd.objective.tokens import Moment
+from smopd.planning.shapes import SHAPES, Shape
 from smopd.rollout import Driver, Rollout, Sampling
 from smopd.rollout.assembly import make_engine
 from smopd.rollout.engine import Engine
@@ -45,13 +46,7 @@ TURNS, ROW_TOKENS = 5, 8192
 
 @dataclass(frozen=True)
 class Size:
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocabulary: int
+    shape: Shape
     head_tokens: int  # rows of the head
     precision_tokens: int
     conversations: int  # of five turns
@@ -60,10 +55,9 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(32, 2, 4, 2, 8, 64, 896, 48, 8, 2, 6, attention_layers=1),
-    # Qwen3-0.6B and Qwen3-1.7B
-    "small": Size(1024, 28, 16, 8, 128, 3072, 151936, 2048, 64, 4, 128),
-    "full": Size(2048, 28, 16, 8, 128, 6144, 151936, 4096, 64, 8, 192),
+    "tiny": Size(Shape(32, 2, 4, 2, 8, 64, 896, tied=True, normed=True), 48, 8, 2, 6, attention_layers=1),
+    "small": Size(SHAPES[r"qwen3-0\.6b"], 2048, 64, 4, 128),
+    "full": Size(SHAPES[r"qwen3-1\.7b"], 4096, 64, 8, 192),
 }
 
 
@@ -109,8 +103,8 @@ class SpeedBench:
 
     def head(self, name: str) -> Work:
         """From hidden states to the gradient of the mean divergence."""
-        size = self.size
-        *rows, tokens_N = random_rows(size.head_tokens, size.hidden, size.vocabulary, self.seed)
+        size, shape = self.size, self.size.shape
+        *rows, tokens_N = random_rows(size.head_tokens, shape.hidden, shape.vocabulary, self.seed)
         student_Nd, teacher_Nd, weight_Vd = (t.to(self.device, self.dtype) for t in rows)
         tokens_N = tokens_N.to(self.device)
 
@@ -124,14 +118,14 @@ class SpeedBench:
 
     def model(self, layers: int) -> PreTrainedModel:
         torch.manual_seed(self.seed)
-        size = self.size
-        shape = Qwen3Config(
-            hidden_size=size.hidden, num_hidden_layers=layers, num_attention_heads=size.heads,
-            num_key_value_heads=size.kv_heads, head_dim=size.head_dim, intermediate_size=size.intermediate,
-            vocab_size=size.vocabulary, tie_word_embeddings=True, max_position_embeddings=32768,
+        shape = self.size.shape
+        config = Qwen3Config(
+            hidden_size=shape.hidden, num_hidden_layers=layers, num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim, intermediate_size=shape.intermediate,
+            vocab_size=shape.vocabulary, tie_word_embeddings=True, max_position_embeddings=32768,
         )  # fmt: skip
         with torch.device(self.device):
-            return AutoModelForCausalLM.from_config(shape, dtype=self.dtype, trust_remote_code=False)
+            return AutoModelForCausalLM.from_config(config, dtype=self.dtype, trust_remote_code=False)
 
     def attention(self, path: str) -> Work:
         """Forward and backward of the student through a few layers, in packed or padded rows."""
@@ -156,7 +150,7 @@ class SpeedBench:
     def scoring(self, path: ScoringPath) -> Work:
         """Both passes, the head and backward for a step's rollouts, with adapters, one rollout at a time."""
         config = load_config(None, [])
-        model = attach(self.model(self.size.layers), config.lora, self.seed)
+        model = attach(self.model(self.size.shape.layers), config.lora, self.seed)
         move_student(model, self.seed)
         plan, moment = plan_of(config), Moment(1, 1, (self.seed, 1))
         renderer, rollouts = self.renderer, self.rollouts
@@ -175,7 +169,7 @@ class SpeedBench:
     def training(self) -> Work:
         """A whole step of `smopd train`: sampling, verdicts, scoring, update."""
         folder = Path(self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-")))
-        reply, path = self.size.reply, save_model(self.model(self.size.layers), folder / "model")
+        reply, path = self.size.reply, save_model(self.model(self.size.shape.layers), folder / "model")
         config = load_config(
             None,
             [f"model.path={path}", f"model.dtype={str(self.dtype).removeprefix('torch.')}",
@@ -194,7 +188,7 @@ class SpeedBench:
 
     def rollout(self, kind: str) -> Work:
         """Conversations played to their end by one engine, without an adapter."""
-        model = self.model(self.size.layers).eval()
+        model = self.model(self.size.shape.layers).eval()
         folder = self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-"))
         if kind == "stock":
             engine: Engine = StockEngine(model, list(self.renderer.end_ids), self.size.conversations)
@@ -221,10 +215,10 @@ class SpeedBench:
         """Errors of every head against float64 from the same hidden states, by the size of the divergence."""
         for distance in DISTANCES:
             g = torch.Generator().manual_seed(self.seed)
-            rows, width = self.size.precision_tokens, self.size.hidden
+            rows, width = self.size.precision_tokens, self.size.shape.hidden
             student_Nd = 6 * torch.randn(rows, width, generator=g)
             teacher_Nd = student_Nd + distance * torch.randn(rows, width, generator=g)
-            weight_Vd = torch.randn(self.size.vocabulary, width, generator=g) / width**0.5
+            weight_Vd = torch.randn(self.size.shape.vocabulary, width, generator=g) / width**0.5
             rounded = [t.to(self.device, self.dtype) for t in (student_Nd, teacher_Nd, weight_Vd)]
             tokens_N = torch.zeros(rows, dtype=torch.long, device=self.device)
             truth, slope = _differentiate("plain", [t.double() for t in rounded], tokens_N)
