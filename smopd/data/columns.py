@@ -121,11 +121,10 @@ def _from_messages(row: Record) -> dict[str, Any]:
             form = "expected {'role': 'system' | 'user' | 'assistant', 'content': TEXT}"
             raise row.error("messages", f"message {number}: {form}")
         texts[role].append(message["content"])
-    if not texts["system"]:
-        return {"shards": texts["user"]}
-    if row.get("system"):
+    if texts["system"] and row.get("system"):
         raise row.error("messages", "holds a system message, and so does the field 'system'; give one")
-    return {"shards": texts["user"], "system": "\n\n".join(texts["system"])}
+    system = {"system": "\n\n".join(texts["system"])} if texts["system"] else {}
+    return {"shards": texts["user"], **system}
 
 
 def _answer(value: Any) -> Any:

@@ -1,6 +1,4 @@
-"""Read data sets: smopd JSONL, LiC's JSON arrays, `hf:NAME` from the hub, generated worlds. Every error names
-the file, the line (or item) and the field.
-"""
+"""Read data sets. Every error names the file, the line (or item) and the field."""
 
 import gzip
 import json
@@ -74,9 +72,9 @@ def _generate(name: str) -> list[Example]:
         if last > MOST:
             raise UserError(f"{name}: at most {MOST:,} examples of a generated world are read at once")
         if 1 <= first <= last and set(chosen) <= {*everyday.CHOICES}:
-            if world is pocket_world:
-                return pocket_world.generate(match[2], last)[first - 1 :]
-            return list(islice(everyday.examples(match[2], chosen), first - 1, last))
+            if world is everyday:
+                return list(islice(everyday.examples(match[2], chosen), first - 1, last))
+            return pocket_world.generate(match[2], last)[first - 1 :]
     raise UserError(f"{name}: {world.NAMING}")
 
 

@@ -58,9 +58,7 @@ def _failure(examples: Sequence[Example], task: Task, tell: bool = True) -> tupl
     verdicts = verify_all([(first, reply) for reply in (*references, *GARBAGE)], tell)
     garbage = verdicts[len(references) :]
     if all(verdict.status in FAILED for verdict in verdicts):  # is it only this example?
-        others = [
-            (example, [*task.reference_replies(example.answer), *GARBAGE][0]) for example in examples[1:3]
-        ]
+        others = [(e, [*task.reference_replies(e.answer), *GARBAGE][0]) for e in examples[1:3]]
         verdicts += verify_all(others, tell)
     if not all(verdict.status in FAILED for verdict in verdicts):
         return "", garbage

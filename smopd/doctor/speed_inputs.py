@@ -15,14 +15,18 @@ from smopd.seeds import rng, torch_generator
 from smopd.verify import verify
 
 
-def random_rows(tokens: int, width: int, vocabulary: int, seed: int) -> tuple[torch.Tensor, ...]:
-    """Student and teacher [N, d], mostly close together, head [V, d], tokens [N]; few tokens are likely."""
+def random_rows(
+    tokens: int, width: int, vocabulary: int, seed: int, distance: float | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Student and teacher [N, d], mostly close together or at one distance, head [V, d], tokens [N]; few
+    tokens are likely.
+    """
     g = torch_generator(seed, "bench head")
     weight_Vd = torch.randn(vocabulary, width, generator=g) / width**0.5
     # The scale of a row is the standard deviation of its logits: with 8, only a few tokens are likely.
     student_Nd = torch.randn(tokens, width, generator=g) * (4 + 4 * torch.rand(tokens, 1, generator=g))
     # Squared, so that most teachers are close, and a few so far that the divergence exceeds the clip.
-    distance_N1 = 4 * torch.rand(tokens, 1, generator=g) ** 2
+    distance_N1 = 4 * torch.rand(tokens, 1, generator=g) ** 2 if distance is None else distance
     teacher_Nd = student_Nd + distance_N1 * torch.randn(tokens, width, generator=g)
     return student_Nd, teacher_Nd, weight_Vd, torch.randint(vocabulary, (tokens,), generator=g)
 

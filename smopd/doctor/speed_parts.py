@@ -37,7 +37,6 @@ from smopd.training.loop import Trainer
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
 
 Work = Callable[[], dict[str, Any]]
-Make = Callable[[], Work]
 OURS = "ours"
 BETA = 0.5
 DISTANCES = (0.01, 0.1, 1.0)  # of the teacher's hidden states from the student's, for the precision
@@ -66,7 +65,7 @@ class Variant(NamedTuple):
 
     part: str
     name: str
-    make: Make
+    make: Callable[[], Work]
     missing: str = ""
 
 
@@ -103,18 +102,14 @@ class SpeedBench:
 
     def head(self, name: str) -> Work:
         """From hidden states to the gradient of the mean divergence."""
-        size, shape = self.size, self.size.shape
-        *rows, tokens_N = random_rows(size.head_tokens, shape.hidden, shape.vocabulary, self.seed)
-        student_Nd, teacher_Nd, weight_Vd = (t.to(self.device, self.dtype) for t in rows)
-        tokens_N = tokens_N.to(self.device)
+        rows = self.rows(self.size.head_tokens)
+        return lambda: {"loss": _differentiate(name, *rows)[0].item()}
 
-        def run() -> dict[str, Any]:
-            rows_Nd = student_Nd.clone().requires_grad_()
-            loss = mean_divergence(name, rows_Nd, teacher_Nd, weight_Vd, tokens_N)
-            loss.backward()
-            return {"loss": loss.item()}
-
-        return run
+    def rows(self, count: int, distance: float | None = None) -> list[Tensor]:
+        """The inputs of a head, on the device: hidden states of student and teacher, weights, tokens."""
+        shape = self.size.shape
+        *rows, tokens_N = random_rows(count, shape.hidden, shape.vocabulary, self.seed, distance)
+        return [*(t.to(self.device, self.dtype) for t in rows), tokens_N.to(self.device)]
 
     def model(self, layers: int) -> PreTrainedModel:
         torch.manual_seed(self.seed)
@@ -214,20 +209,14 @@ class SpeedBench:
     def precision(self) -> Iterator[dict[str, Any]]:
         """Errors of every head against float64 from the same hidden states, by the size of the divergence."""
         for distance in DISTANCES:
-            g = torch.Generator().manual_seed(self.seed)
-            rows, width = self.size.precision_tokens, self.size.shape.hidden
-            student_Nd = 6 * torch.randn(rows, width, generator=g)
-            teacher_Nd = student_Nd + distance * torch.randn(rows, width, generator=g)
-            weight_Vd = torch.randn(self.size.shape.vocabulary, width, generator=g) / width**0.5
-            rounded = [t.to(self.device, self.dtype) for t in (student_Nd, teacher_Nd, weight_Vd)]
-            tokens_N = torch.zeros(rows, dtype=torch.long, device=self.device)
-            truth, slope = _differentiate("plain", [t.double() for t in rounded], tokens_N)
+            *rows, tokens_N = self.rows(self.size.precision_tokens, distance)
+            truth, slope = _differentiate("plain", *(t.double() for t in rows), tokens_N)
             for name, missing in head_variants(self.device).items():
                 row: dict[str, Any] = {"name": name, "divergence": truth.item()}
                 if missing:
                     yield row | {"skipped": missing}
                     continue
-                value, gradient = _differentiate(name, rounded, tokens_N)
+                value, gradient = (t.double() for t in _differentiate(name, *rows, tokens_N))
                 row["value_error"] = ((value - truth).abs() / truth).item()
                 yield row | {"gradient_error": ((gradient - slope).norm() / slope.norm()).item()}
 
@@ -238,12 +227,12 @@ def save_model(model: PreTrainedModel, folder: Path) -> Path:
     return folder
 
 
-def _differentiate(name: str, inputs: list[Tensor], tokens_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean divergence and its gradient by the student's rows, in float64."""
-    student_Nd = inputs[0].clone().requires_grad_()
-    loss = mean_divergence(name, student_Nd, inputs[1], inputs[2], tokens_N)
-    (gradient,) = torch.autograd.grad(loss, student_Nd)
-    return loss.detach().double(), gradient.double()
+def _differentiate(name: str, student_Nd: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean divergence and its gradient by the student's rows."""
+    rows_Nd = student_Nd.clone().requires_grad_()
+    loss = mean_divergence(name, rows_Nd, *others)
+    (gradient,) = torch.autograd.grad(loss, rows_Nd)
+    return loss.detach(), gradient
 
 
 def mean_divergence(
