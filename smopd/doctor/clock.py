@@ -15,7 +15,6 @@ import torch
 
 from smopd.devices import free_cache
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 MB = 2**20
 
 
@@ -28,7 +27,7 @@ class ResidentPeak:
         getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)(0)
         self.way = "VmHWM"
         try:
-            CLEAR.write_text("5")  # resets the high-water mark
+            Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
             self._before = _read_resident("VmRSS")
         except (OSError, AttributeError):  # not supported
             self.way = "ru_maxrss"
@@ -41,7 +40,7 @@ class ResidentPeak:
 def _read_resident(way: str) -> float:
     if way == "ru_maxrss":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (MB if sys.platform == "darwin" else 1024)
-    line: Any = re.search(rf"^{way}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    line: Any = re.search(rf"^{way}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(line.group(1)) / 1024
 
 

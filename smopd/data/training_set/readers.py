@@ -122,16 +122,15 @@ def bfcl(raw: Path) -> Iterator[Item | str]:
         for row in read_rows(raw / file):
             if row["id"] not in answers:
                 raise row.error("id", f"{row['id']!r} has no answer in {answers_path}")
-            if (text := bfcl_request(row)) is None:
+            text, calls = bfcl_request(row), answers[row["id"]]
+            if text is None:
                 yield "more than one user turn, or a system turn"
-                continue
-            calls, functions = answers[row["id"]], row["function"]
-            if not {name for call in calls for name in call} <= {f["name"] for f in functions}:
+            elif not {name for call in calls for name in call} <= {f["name"] for f in row["function"]}:
                 yield "the answer calls a function that is not offered"
-                continue
-            answer = {"calls": calls, "functions": functions}
-            system, reply = actions.FUNCTIONS.fill(actions.SYSTEM, answer), actions.render(calls)
-            yield Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, file, reply)
+            else:
+                answer = {"calls": calls, "functions": row["function"]}
+                system, reply = actions.FUNCTIONS.fill(actions.SYSTEM, answer), actions.render(calls)
+                yield Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, file, reply)
 
 
 def bfcl_files(raw: Path) -> list[tuple[str, str]]:
