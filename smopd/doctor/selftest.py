@@ -15,9 +15,8 @@ from smopd.doctor.speed_inputs import move_student
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
-from smopd.rollout import Conversation, Driver, Sampling
+from smopd.rollout import Conversation, Driver, Rollout, Sampling
 from smopd.rollout.hf import HFEngine
-from smopd.rollout.play import Rollout
 from smopd.rollout.static import CudaGraphs
 from smopd.tracking import Track, quiet
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score

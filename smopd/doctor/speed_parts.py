@@ -27,9 +27,8 @@ from smopd.doctor.speed_inputs import move_student, pocket_renderer, random_roll
 from smopd.models.adapters import attach
 from smopd.objective.tokens import Moment
 from smopd.planning.shapes import SHAPES, Shape
-from smopd.rollout import Driver, Rollout, Sampling
+from smopd.rollout import Driver, Engine, Rollout, Sampling
 from smopd.rollout.assembly import make_engine
-from smopd.rollout.engine import Engine
 from smopd.rollout.hf_generate import StockEngine
 from smopd.runs.writer import RunFolder
 from smopd.scoring import gjs, passes, plain, token_stats

@@ -5,7 +5,6 @@ import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -158,7 +157,7 @@ class Gpu:
         return self.memory * 1e9
 
 
-_PUBLISHED = tomllib.loads(files("smopd.planning").joinpath("published.toml").read_text("utf-8"))
+_PUBLISHED = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 GPUS = {name: Gpu(name, **numbers) for name, numbers in _PUBLISHED["gpus"].items()}
 SHAPES = {pattern: Shape(**sizes) for pattern, sizes in _PUBLISHED["shapes"].items()}
 
