@@ -15,7 +15,7 @@ from benchmarks.measure import Work, report_of
 from smopd.chat import Renderer
 from smopd.chat.messages import clean_messages
 from smopd.data import Example, load_examples
-from smopd.doctor.speed_inputs import random_conversation
+from smopd.doctor.speed_parts import random_conversation
 from smopd.errors import UserError
 from smopd.pocket import MODEL_DIR
 from smopd.scoring import passes, plain

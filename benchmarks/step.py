@@ -15,7 +15,7 @@ from benchmarks.measure import Work, report_of
 from smopd.chat import Renderer
 from smopd.config import Config, load_config, plan_of
 from smopd.data import load_examples
-from smopd.doctor.speed_inputs import move_student, pocket_renderer, random_rollouts
+from smopd.doctor.speed_parts import move_student, pocket_renderer, random_rollouts
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment

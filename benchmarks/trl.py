@@ -23,8 +23,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from benchmarks.measure import Work, ratios, report_of
 from smopd.config import Config, load_config, plan_of
 from smopd.data import Example, load_examples
-from smopd.doctor.speed_inputs import pocket_renderer, random_conversation
-from smopd.doctor.speed_parts import save_model
+from smopd.doctor.speed_parts import pocket_renderer, random_conversation, save_model
 from smopd.errors import UserError
 from smopd.methods.sdft import METHODS as SDFTS
 from smopd.models.adapters import student_parameters, teacher_parameters

@@ -159,25 +159,21 @@ def as_record(item: Any, where: str) -> Record:
         raise UserError(f"{where}: expected a JSON object, found {type(item).__name__}")
     record = Record(item, where)
     for field, value in [("", [*item]), *item.items()]:
-        characters = 0
-        for text in _texts(value, record, field):
-            characters += len(text)
-            if not text.isascii() and (lone := LONE_SURROGATE.search(text)):
-                half = f"half a character (\\u{ord(lone[0]):04x} without its other half)"
-                raise record.error(field, f"{half}; write the character itself, or both halves")
-        if characters > LONGEST:
+        if (characters := _count_characters(value, record, field)) > LONGEST:
             raise record.error(field, f"{characters:,} characters; at most {LONGEST:,} can be played")
     return record
 
 
-def _texts(value: Any, record: Record, field: str, depth: int = 0) -> Iterator[str]:
+def _count_characters(value: Any, record: Record, field: str, depth: int = 0) -> int:
     if depth > DEEPEST:
         raise record.error(field, f"nested too deeply; at most {DEEPEST} levels")
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
-            yield from _texts(inner, record, field, depth + 1)
+        if not value.isascii() and (lone := LONE_SURROGATE.search(value)):
+            half = f"half a character (\\u{ord(lone[0]):04x} without its other half)"
+            raise record.error(field, f"{half}; write the character itself, or both halves")
+        return len(value)
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(_count_characters(one, record, field, depth + 1) for one in inner)
 
 
 def parse_item(item: Any, where: str) -> Example:

@@ -11,7 +11,7 @@ import torch
 
 from smopd.config import Config, load_config, plan_of
 from smopd.data import load_examples
-from smopd.doctor.speed_inputs import move_student
+from smopd.doctor.speed_parts import move_student
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment

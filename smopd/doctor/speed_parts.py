@@ -5,7 +5,7 @@ vocabulary.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,24 +16,27 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
+from peft import PeftModel
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen3Config
 
-from smopd.chat import Renderer
+from smopd.chat import DirtyContext, Renderer
 from smopd.config import load_config, plan_of
 from smopd.data import Example, load_examples
 from smopd.devices import using
-from smopd.doctor.speed_inputs import move_student, pocket_renderer, random_rollouts, random_rows
-from smopd.models.adapters import attach
+from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
 from smopd.planning.shapes import SHAPES, Shape
-from smopd.rollout import Driver, Engine, Rollout, Sampling
+from smopd.pocket import MODEL_DIR
+from smopd.rollout import Conversation, Driver, Engine, Rollout, Sampling, Stop, Turn
 from smopd.rollout.assembly import make_engine
 from smopd.rollout.hf_generate import StockEngine
 from smopd.runs.writer import RunFolder
 from smopd.scoring import gjs, passes, plain, token_stats
+from smopd.seeds import rng, torch_generator
 from smopd.training.loop import Trainer
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
+from smopd.verify import verify
 
 Work = Callable[[], dict[str, Any]]
 OURS = "ours"
@@ -66,6 +69,11 @@ class Variant(NamedTuple):
     name: str
     make: Callable[[], Work]
     missing: str = ""
+
+
+def pocket_renderer() -> Renderer:
+    """The chat template of the pocket model, which needs no download."""
+    return Renderer(AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False))
 
 
 @dataclass
@@ -265,3 +273,63 @@ def missing_vllm(device: torch.device) -> str:
     if not find_spec("vllm"):
         return "vllm is not installed"
     return "" if device.type == "cuda" else "no GPU"
+
+
+def random_rows(
+    tokens: int, width: int, vocabulary: int, seed: int, distance: float | None = None
+) -> tuple[Tensor, ...]:
+    """Student and teacher [N, d], mostly close or at one distance, head [V, d], tokens [N]."""
+    g = torch_generator(seed, "bench head")
+    weight_Vd = torch.randn(vocabulary, width, generator=g) / width**0.5
+    # The scale of a row is the standard deviation of its logits: with 8, only a few tokens are likely.
+    student_Nd = torch.randn(tokens, width, generator=g) * (4 + 4 * torch.rand(tokens, 1, generator=g))
+    # Squared, so that most teachers are close, and a few so far that the divergence exceeds the clip.
+    distance_N1 = 4 * torch.rand(tokens, 1, generator=g) ** 2 if distance is None else distance
+    teacher_Nd = student_Nd + distance_N1 * torch.randn(tokens, width, generator=g)
+    return student_Nd, teacher_Nd, weight_Vd, torch.randint(vocabulary, (tokens,), generator=g)
+
+
+def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int, ...]:
+    """Random ordinary tokens: no special ones, and no parts of a character."""
+    tokenizer = renderer.tokenizer
+    draw = rng(*seed, "bench reply")
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    reply: list[int] = []
+    while len(reply) < length:
+        token = draw.randrange(len(tokenizer))
+        text = renderer.decode([token])
+        if token not in special and text.strip() and "\ufffd" not in text:
+            reply.append(token)
+    return tuple(reply)
+
+
+def random_conversation(
+    renderer: Renderer, example: Example, length: int, seed: int, history: str = "template"
+) -> Conversation:
+    """An example told shard by shard, with a new reply of `length` random tokens in every turn."""
+    conversation = Conversation(example, "sharded")
+    context = DirtyContext(renderer, example, "verbatim" if history == "verbatim" else "template")
+    for number, user in enumerate(example.shards):
+        asked = context.ask(user)
+        reply = random_reply(renderer, length, seed, example.id, number)
+        context.answer(reply)
+        conversation.asked.append(user)
+        conversation.turns.append(Turn(tuple(asked), reply, Stop.LENGTH, renderer.decode(reply)))
+    return conversation
+
+
+def random_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int, seed: int) -> list[Rollout]:
+    rollouts = []
+    for example in examples:
+        conversation = random_conversation(renderer, example, reply, seed)
+        rollouts.append(Rollout(example, (conversation,), (verify(example, conversation.final_text),)))
+    return rollouts
+
+
+@torch.no_grad()
+def move_student(model: PeftModel, seed: int) -> None:
+    """Move the student away from its teacher, since the loss of equal models is 0."""
+    g = torch_generator(seed, "bench student")
+    for parameter in student_parameters(model).values():
+        parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))
+    model.train()
