@@ -181,12 +181,11 @@ def parse_item(item: Any, where: str) -> Example:
     record = as_record(item, where)
     if "task_id" in item:
         record = Record(_lic_fields(record), where)
+    record = Record(dict.fromkeys(_OPTIONAL, "") | record, where)
     for field in _FIELDS:
-        if field not in _OPTIONAL:
-            record[field]  # raises if it is missing
+        record[field]  # raises if it is missing
     if unknown := sorted(set(record) - set(_FIELDS)):
         raise record.error(unknown[0], f"unknown; an example has {', '.join(_FIELDS)}")
-    record = Record(dict.fromkeys(_OPTIONAL, "") | record, where)
     for field in ("id", "task", "full", *_OPTIONAL):
         if field not in _OPTIONAL or not isinstance(record[field], str):
             record.text(field)  # raises if it is not a text
