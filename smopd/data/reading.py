@@ -40,8 +40,7 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
     if generated(name):
         examples = _generate(name)
     else:
-        items = _hub_rows(name) if name.startswith("hf:") else file_items(Path(name))
-        examples = [parse_item(item, where) for where, item in items]
+        examples = [parse_item(item, where) for where, item in items_of(name)]
     if not examples:
         raise UserError(f"{name}: holds no examples")
     refuse_twins(examples, name)
@@ -112,10 +111,13 @@ def without_empty(value: Any) -> Any:
     return [without_empty(inner) for inner in value] if isinstance(value, list) else value
 
 
+def items_of(name: str) -> Iterator[tuple[str, Any]]:
+    """Yield (place, item) for every line, item or row of a data set; invalid JSON comes as a UserError."""
+    return _hub_rows(name) if name.startswith("hf:") else file_items(Path(name))
+
+
 def file_items(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (place, item) for every JSONL line or JSON array item; invalid JSON is yielded as a UserError.
-    A file is unpacked if its name ends in .gz.
-    """
+    """Yield (place, item) for every JSONL line or JSON array item, of a .gz file too."""
     data = read_bytes(path, kind="data file")
     if path.suffix == ".gz":
         try:

@@ -208,8 +208,8 @@ def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
     chosen_by = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
     options = {**chosen_by, "total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
     facts = {"file": name, "sha256": digest, "examples": len(built.examples), "options": options}
-    counts = {"domains": domains, "files": files, "statistics": describe(built.examples)}
+    tables = {"domains": domains, "files": files, "statistics": describe(built.examples)}
     near = {"run_of_words": RUN, "share": NEAR, "least_runs": LEAST}
     checks = {"evaluation": built.evaluation, "near_duplicate": near, "unverified": built.unverified}
     sharder = {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))}
-    return {**facts, **counts, **checks, "sharder": sharder, "inputs": built.inputs}
+    return {**facts, **tables, **checks, "sharder": sharder, "inputs": built.inputs}
