@@ -45,9 +45,7 @@ def _read_resident(way: str) -> float:
 
 
 def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[dict[str, Any], Any]:
-    """Run once to warm up, then `reps` times. Returns the seconds (first call; median and range of the
-    others) with the median extra peak memory, and the result of the last call.
-    """
+    """Seconds of a first call and of `reps` more, their median extra peak memory, and the last result."""
     seconds, peaks, result = list[float](), list[float](), None
     for _ in range(reps + 1):
         result = None  # freed before the next call
