@@ -7,12 +7,11 @@ the user tells them in. `actions`: a function call whose arguments arrive over t
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count as integers
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from smopd.data.example import Example
 from smopd.seeds import derive, rng
@@ -31,8 +30,7 @@ VALUES: dict[str, list[str | int]] = ACTIONS["values"]
 FUNCTIONS: dict[str, str] = ACTIONS["functions"]
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One thing the user reveals: the start or a stage of a story, or one argument of a call."""
 
     slot: str  # "start", a stage, or a parameter name
@@ -40,8 +38,7 @@ class Fact:
     value: str | int
 
 
-@dataclass(frozen=True)
-class PocketTask:
+class PocketTask(NamedTuple):
     """A task without wording; `facts` are in the order of the solution."""
 
     family: Literal["math", "actions"]
@@ -55,8 +52,7 @@ class PocketTask:
         return "eval" if key % 10 < 2 else "train"
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """A task in words: `order[i]` is the fact that shard i+1 reveals (shard 0 is the goal)."""
 
     task: PocketTask

@@ -25,7 +25,6 @@ from smopd.verify.verdict import Verdict
 # Relative errors that rounding explains. The float64 reference of bfloat16 has the same rounded weights, so
 # the bound is for activations of eight significant bits.
 BOUNDS = {"float32": {"loss": 1e-4, "gradient": 1e-3}, "bfloat16": {"loss": 0.1, "gradient": 0.5}}
-EXAMPLES = 2
 GREEDY = Sampling(0.0, 24)
 
 
@@ -56,7 +55,7 @@ def self_test(device: torch.device, track: Track = quiet) -> list[Check]:
 
 def _rollouts(config: Config, device: torch.device) -> tuple[list[Rollout], float]:
     """Conversations played greedily on the CPU, and how many tokens differ on the device."""
-    examples = load_examples(f"pocket:eval:{EXAMPLES}")
+    examples = load_examples("pocket:eval:2")
     played: list[list[Conversation]] = []
     for place in (torch.device("cpu"), device):
         chat = load_model(config, place)

@@ -18,7 +18,7 @@ from smopd.verify.task import Task
 def read_pairs(
     path: Path, name: str, question: str, answer: str, system: str | None, source: str
 ) -> dict[str, Example]:
-    """The pairs of JSON lines or a JSON array for the task `name`, by place, as examples without shards. Where
+    """The pairs of JSON lines or a JSON array for a task, by place, as examples without shards. Where
     `system` is None, the prompt is the row's field of that name, or else the task's own.
     """
     task = tasks.find(name)
