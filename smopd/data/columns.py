@@ -39,12 +39,9 @@ def rereadable(rows: Any, name: str) -> Any:
 
 def plain_answers(rows: Any) -> bool:
     """Whether answers are plain values instead of objects, judging by the first one."""
-    for row in _rows(rows):
-        if isinstance(row, Mapping) and row.get("answer") is not None:
-            return not isinstance(_answer(row["answer"]), Mapping)
-        if isinstance(row, Example):
-            return False
-    return False
+    known = [row for row in _rows(rows) if isinstance(row, Example | Mapping)]
+    answers = (row.answer if isinstance(row, Example) else row.get("answer") for row in known)
+    return not isinstance(_answer(next((a for a in answers if a is not None), {})), Mapping)
 
 
 def as_examples(

@@ -319,11 +319,8 @@ def random_conversation(
 
 
 def random_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int, seed: int) -> list[Rollout]:
-    rollouts = []
-    for example in examples:
-        conversation = random_conversation(renderer, example, reply, seed)
-        rollouts.append(Rollout(example, (conversation,), (verify(example, conversation.final_text),)))
-    return rollouts
+    conversations = [random_conversation(renderer, example, reply, seed) for example in examples]
+    return [Rollout(c.example, (c,), (verify(c.example, c.final_text),)) for c in conversations]
 
 
 @torch.no_grad()

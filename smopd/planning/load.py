@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, count, islice, product, takewhile
 from math import ceil, hypot, prod
 from typing import Literal, NamedTuple
@@ -67,17 +68,14 @@ class TypicalChat:
         self.lengths, self._unused = lengths, count()
         self._system = self._new(lengths.system + lengths.start)  # shared by all conversations
         self._prompt = self._new(lengths.prompt)
-        self._ids: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._message = cache(self._new_message)
 
     def _new(self, length: float) -> tuple[int, ...]:
         return tuple(islice(self._unused, round(length)))
 
-    def _message(self, role: str, text: str) -> tuple[int, ...]:
-        """The tokens of a message and of the template around it; the same each time."""
-        if (role, text) not in self._ids:
-            around = self.lengths.user if role == "user" else self.lengths.close
-            self._ids[role, text] = self._new(around + len(text.split()))
-        return self._ids[role, text]
+    def _new_message(self, role: str, text: str) -> tuple[int, ...]:
+        """Tokens for a message and the template around it."""
+        return self._new(len(text.split()) + (self.lengths.user if role == "user" else self.lengths.close))
 
     def context(self, messages: Sequence[Message]) -> tuple[int, ...]:
         rendered = (self._message(m["role"], m["content"]) for m in messages if m["role"] != "system")
@@ -229,8 +227,7 @@ def _calls(config: Config, played: list[Conversation], share: float) -> Iterator
     limits, size = config.rollout, config.rollout.batch
     for number, last in product(range(max(len(c.turns) for c in played)), (False, True)):
         limit = limits.answer_tokens if last else limits.middle_tokens
-        there = [c.turns for c in played if number < len(c.turns)]
-        now = [turns for turns in there if (number == len(turns) - 1) == last]
+        now = [c.turns for c in played if number < len(c.turns) and (number == len(c.turns) - 1) == last]
         for batch in (now[first : first + size] for first in range(0, len(now), size)):
             tokens = read = prefilled = 0.0
             for turns in batch:
