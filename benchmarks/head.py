@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.measure import Case, Work, report_of
-from smopd.doctor.speed_inputs import random_rows
+from smopd.doctor.speed_parts import random_rows
 from smopd.objective import keep_mask
 from smopd.scoring import Decision, TokenStats, gjs, plain, token_stats
 from smopd.tracking import Track, quiet

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import Qwen3Config, Qwen3Model
+from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
 
 from benchmarks.measure import Work, report_of
 from smopd.chat import Renderer
 from smopd.chat.messages import clean_messages
 from smopd.data import Example, load_examples
-from smopd.doctor.speed_inputs import load_renderer, random_conversation
+from smopd.doctor.speed_parts import random_conversation
+from smopd.errors import UserError
 from smopd.pocket import MODEL_DIR
 from smopd.scoring import passes, plain
 from smopd.seeds import derive
@@ -82,6 +83,14 @@ def sequences_of(
         clean = [tuple(renderer.ids(clean_messages(example, number))) for number in range(len(turns))]
         sequences["teacher"].append([(c, turn.reply) for c, turn in zip(clean, turns, strict=True)])
     return sequences
+
+
+def load_renderer(folder: str) -> Renderer:
+    try:
+        return Renderer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+    except (OSError, ValueError, KeyError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise UserError(f"{folder}: no tokenizer can be loaded: {why}") from None
 
 
 def make_problem(settings: Scoring) -> Problem:

@@ -15,11 +15,10 @@ from benchmarks.measure import Work, report_of
 from smopd.chat import Renderer
 from smopd.config import Config, load_config, plan_of
 from smopd.data import load_examples
-from smopd.doctor.speed_inputs import load_renderer, move_student, random_rollouts
+from smopd.doctor.speed_parts import move_student, pocket_renderer, random_rollouts
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
-from smopd.pocket import MODEL_DIR
 from smopd.rollout import Conversation, Rollout
 from smopd.rollout.assembly import training_driver
 from smopd.rollout.play import drawn_plays
@@ -96,7 +95,7 @@ def _pocket(settings: Step) -> Problem:
 
 def _smollm2(settings: Step) -> Problem:
     config = load_config(None, [])  # the paper's adapter, one rollout at a time
-    renderer = load_renderer(MODEL_DIR)
+    renderer = pocket_renderer()
     torch.manual_seed(settings.seed)
     shape = LlamaConfig(
         vocab_size=settings.vocabulary, hidden_size=settings.width, intermediate_size=settings.intermediate,

@@ -23,8 +23,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from benchmarks.measure import Work, ratios, report_of
 from smopd.config import Config, load_config, plan_of
 from smopd.data import Example, load_examples
-from smopd.doctor.speed_inputs import load_renderer, random_conversation
-from smopd.doctor.speed_parts import save_model
+from smopd.doctor.speed_parts import pocket_renderer, random_conversation, save_model
 from smopd.errors import UserError
 from smopd.methods.sdft import METHODS as SDFTS
 from smopd.models.adapters import student_parameters, teacher_parameters
@@ -85,7 +84,7 @@ def chosen_examples(settings: Steps) -> list[Example]:
 
 def given_conversations(settings: Steps) -> list[Conversation]:
     """The conversations with the replies that both sides score."""
-    renderer = load_renderer(MODEL_DIR)
+    renderer = pocket_renderer()
     make = partial(random_conversation, renderer, length=settings.reply, seed=settings.seed)
     return [make(example) for example in chosen_examples(settings)]
 
@@ -111,7 +110,7 @@ def training_config(settings: Steps, model: Path | None = None) -> Config:
 
 def given_sequences(settings: Steps) -> list[Scored]:
     """Every turn of the given conversations, with the contexts that our plan shows student and teacher."""
-    renderer, plan = load_renderer(MODEL_DIR), plan_of(training_config(settings))
+    renderer, plan = pocket_renderer(), plan_of(training_config(settings))
     rollouts = [Rollout(c.example, (c,), (None,)) for c in given_conversations(settings)]
     moment = Moment(1, 1, (settings.seed, 1))
     replies, units, _ = scoring_requests([r.replies() for r in rollouts], plan, moment, Peers(rollouts))

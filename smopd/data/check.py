@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from smopd.data.example import Example
-from smopd.data.reading import file_items, generated, load_examples, parse_item
+from smopd.data.example import Example, group_by_task
+from smopd.data.reading import generated, items_of, load_examples, parse_item
 from smopd.data.sharding import check_shards, normalise
 from smopd.data.training_set.overlap import held_out
-from smopd.data.trial import group_by_task, try_verifiers
+from smopd.data.trial import try_verifiers
 from smopd.errors import UserError
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks
@@ -43,38 +43,35 @@ class Report:
 
 def check_file(path: str, against: str | None = None, track: Track = quiet) -> Report:
     """Read and check every example; a missing file is a UserError."""
-    report = Report(path)
-    if generated(path) or path.startswith("hf:"):
+    report, places = Report(path), dict[str, str]()
+    if generated(path):
         report.examples = load_examples(path)
-    else:
-        _read(Path(path), report)
-    if report.examples:
-        _warn(report, against, track)
-    return report
-
-
-def _read(path: Path, report: Report) -> None:
-    seen: dict[str, str] = {}
-    for where, item in file_items(path):
+    for where, item in () if generated(path) else items_of(path):
         try:
             example = parse_item(item, where)
-            if example.id in seen:
-                again = f"{example.id!r} is that of {seen[example.id]} too; ids must differ"
+            if (first := places.setdefault(example.id, where)) != where:
+                again = f"{example.id!r} is that of {first.removeprefix(f'{path}, ')} too; ids must differ"
                 raise UserError(f"{where}, field 'id': {again}")
-            seen[example.id] = where.removeprefix(f"{path}, ")
             report.examples.append(example)
         except UserError as error:
             report.broken += 1
             if len(report.errors) < MOST:
                 report.errors.append(str(error))
-    if not report.examples and not report.errors:
+    if report.examples:
+        _warn(report, against, track)
+    elif not report.errors:
         report.errors, report.broken = [f"{path}: holds no examples"], 1
+    return report
 
 
 def _warn(report: Report, against: str | None, track: Track) -> None:
     problems, overlaps = (defaultdict[str, list[str]](list) for _ in range(2))
     first: dict[Any, str] = {}
-    sampled, out = _sample(report.examples), held_out(None, (), [against] if against else [])
+    sampled: set[str] = set()  # ids of those whose references are checked, spread up to the task's limit
+    for name, some in group_by_task(report.examples).items():
+        most = task.references_checked if (task := tasks.find(name)) else 0
+        sampled.update(e.id for e in (some[:: -(-len(some) // most)] if most else some))
+    out = held_out(Path(), (), [against] if against else [])
     with track("check", len(report.examples)) as update:
         for number, example in enumerate(report.examples, 1):
             for problem, detail in _problems(example, example.id in sampled, first):
@@ -87,15 +84,6 @@ def _warn(report: Report, against: str | None, track: Track) -> None:
     report.broken += len(errors)
     warnings = [*problems.items(), *failures.items(), *sorted(overlaps.items())]
     report.warnings = [(what, len(ids), ids[:SHOWN]) for what, ids in warnings]
-
-
-def _sample(examples: list[Example]) -> set[str]:
-    """Ids of the examples whose references are checked: all, or evenly spread up to the task's limit."""
-    chosen: set[str] = set()
-    for name, some in group_by_task(examples).items():
-        most = task.references_checked if (task := tasks.find(name)) else 0
-        chosen.update(e.id for e in (some[:: -(-len(some) // most)] if most else some))
-    return chosen
 
 
 def _problems(example: Example, reference: bool, first: dict[Any, str]) -> Iterator[tuple[str, str]]:

@@ -56,7 +56,6 @@ def whole_spans(text: str) -> list[tuple[int, int]]:
 _END = re.compile(
     r"(?<![.?!…])(?P<mark>[.?!…]+)(?P<close>[\"'”’)\]}]*)(?P<gap>\s+|(?<=[a-z][.?!])(?=[A-Z][a-z]*\s))"
 )
-_AHEAD = 200  # characters behind a mark that are looked at
 
 
 def sentences(text: str) -> list[str]:
@@ -66,7 +65,7 @@ def sentences(text: str) -> list[str]:
         # Of the spans, which are in order, the last that begins before the mark's end.
         before = bisect_left(spans, end.end(), key=lambda span: span[0])
         inside = before > 0 and end.start("gap") < spans[before - 1][1]
-        after = text[end.end() : end.end() + _AHEAD]
+        after = text[end.end() : end.end() + 200]  # as much as is looked at
         if not inside and _ends(text[cuts[-1] : end.start("mark")], end, after):
             cuts.append(end.end())
     return [piece for a, b in pairwise([*cuts, len(text)]) if (piece := text[a:b].strip())]
@@ -89,9 +88,6 @@ def _ends(before: str, end: re.Match[str], after: str) -> bool:
     if word in WORDS["ambiguous"] or re.fullmatch(r"(?:[A-Za-z]\.)*[A-Z]", last):
         return next_word in WORDS["starters"] and not (word == "no" and next_word.isdigit())
     return word not in WORDS["abbreviations"]
-
-
-# --- clauses
 
 
 def asks(text: str) -> bool:

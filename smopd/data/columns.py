@@ -39,12 +39,9 @@ def rereadable(rows: Any, name: str) -> Any:
 
 def plain_answers(rows: Any) -> bool:
     """Whether answers are plain values instead of objects, judging by the first one."""
-    for row in _rows(rows):
-        if isinstance(row, Mapping) and row.get("answer") is not None:
-            return not isinstance(_answer(row["answer"]), Mapping)
-        if isinstance(row, Example):
-            return False
-    return False
+    known = [row for row in _rows(rows) if isinstance(row, Example | Mapping)]
+    answers = (row.answer if isinstance(row, Example) else row.get("answer") for row in known)
+    return not isinstance(_answer(next((a for a in answers if a is not None), {})), Mapping)
 
 
 def as_examples(
@@ -74,8 +71,6 @@ def as_examples(
 
 
 def _rows(rows: Any) -> Iterable[Any]:
-    if isinstance(rows, str | Path):
-        return ()
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas DataFrame
         return [{str(k): v for k, v in row.items() if v == v or v is None} for row in rows.to_dict("records")]
     try:
@@ -123,11 +118,10 @@ def _from_messages(row: Record) -> dict[str, Any]:
             form = "expected {'role': 'system' | 'user' | 'assistant', 'content': TEXT}"
             raise row.error("messages", f"message {number}: {form}")
         texts[role].append(message["content"])
-    if not texts["system"]:
-        return {"shards": texts["user"]}
-    if row.get("system"):
+    if texts["system"] and row.get("system"):
         raise row.error("messages", "holds a system message, and so does the field 'system'; give one")
-    return {"shards": texts["user"], "system": "\n\n".join(texts["system"])}
+    system = {"system": "\n\n".join(texts["system"])} if texts["system"] else {}
+    return {"shards": texts["user"], **system}
 
 
 def _answer(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """`Example`: one task in two paired views."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,13 @@ class Example:
     def to_json(self) -> dict[str, Any]:
         """The JSON object of one line of smopd JSONL."""
         return {**asdict(self), "shards": list(self.shards), "answer": dict(self.answer)}
+
+
+def group_by_task(examples: Sequence[Example]) -> dict[str, list[Example]]:
+    groups: dict[str, list[Example]] = defaultdict(list)
+    for example in examples:
+        groups[example.task].append(example)
+    return groups
 
 
 def save_examples(path: str | Path, examples: Sequence[Example]) -> None:

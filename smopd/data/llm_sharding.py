@@ -12,6 +12,7 @@ import threading
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -54,25 +55,22 @@ class LlmSharder:
         requests = [normalise(text) for text in texts]
         keys = [self._key(text) for text in requests]
         self.counts["from the cache"] += sum(key in self._known for key in keys)
-        new = {k: text for k, text in zip(keys, requests, strict=True) if k not in self._known}
-        todo = [(key, text) for key, text in new.items() if len(text) <= LONGEST]
-        done = 0
+        pairs = list(zip(keys, requests, strict=True))
+        todo = {key: text for key, text in pairs if key not in self._known and len(text) <= LONGEST}
+        before = len(self._known)
 
         def work(pair: tuple[str, str]) -> None:
-            nonlocal done
             row = self._ask(*pair)
             with self._lock:
-                done += 1
                 self._known[row["key"]] = row
                 if self.cache:
                     self.cache.parent.mkdir(parents=True, exist_ok=True)
                     append_jsonl(self.cache, row)
-                update(done)
+                update(len(self._known) - before)
 
         if todo:
             with self.track("shards by the model", len(todo)) as update:
-                self.endpoint.each(work, todo)
-        pairs = zip(keys, requests, strict=True)
+                self.endpoint.each(work, list(todo.items()))
         return [self._result(self._known.get(key, {}), text) for key, text in pairs]
 
     def _key(self, text: str) -> str:
@@ -108,10 +106,9 @@ class LlmSharder:
 def parse_list(reply: str) -> tuple[str, ...] | str:
     """Parse the messages in a reply, or say what is wrong with it."""
     bracket = re.search(r"\[.*\]", reply.rsplit("</think>", 1)[-1], re.DOTALL)
-    try:
+    parsed = None
+    with suppress(json.JSONDecodeError):
         parsed = json.loads(bracket[0]) if bracket else None
-    except json.JSONDecodeError:
-        parsed = None
     if not isinstance(parsed, list) or not all(isinstance(message, str) for message in parsed):
         return "it is no JSON list of texts"
     messages = tuple(" ".join(message.split()) for message in parsed if message.strip())

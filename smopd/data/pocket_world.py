@@ -7,17 +7,15 @@ the user tells them in. `actions`: a function call whose arguments arrive over t
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count as integers
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from smopd.data.example import Example
 from smopd.seeds import derive, rng
 
-EVAL_TENTHS = 2
 SIZES = {"train": 4000, "eval": 400}  # default sizes of `pocket:train` and `pocket:eval`
 NAMING = (
     "the pocket world is named pocket:train or pocket:eval, with an optional size as in pocket:eval:100, or "
@@ -32,8 +30,7 @@ VALUES: dict[str, list[str | int]] = ACTIONS["values"]
 FUNCTIONS: dict[str, str] = ACTIONS["functions"]
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One thing the user reveals: the start or a stage of a story, or one argument of a call."""
 
     slot: str  # "start", a stage, or a parameter name
@@ -41,8 +38,7 @@ class Fact:
     value: str | int
 
 
-@dataclass(frozen=True)
-class PocketTask:
+class PocketTask(NamedTuple):
     """A task without wording; `facts` are in the order of the solution."""
 
     family: Literal["math", "actions"]
@@ -53,11 +49,10 @@ class PocketTask:
     def split(self) -> str:
         facts = [f"{fact.slot}{fact.op}{fact.value}" for fact in sorted(self.facts, key=str)]
         key = derive("pocket split", self.family, self.function, *facts)
-        return "eval" if key % 10 < EVAL_TENTHS else "train"
+        return "eval" if key % 10 < 2 else "train"
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """A task in words: `order[i]` is the fact that shard i+1 reveals (shard 0 is the goal)."""
 
     task: PocketTask

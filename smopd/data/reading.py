@@ -1,9 +1,9 @@
-"""Read data sets: smopd JSONL, LiC's JSON arrays, `hf:NAME` from the hub, generated worlds. Every error names
-the file, the line (or item) and the field.
-"""
+"""Read data sets. Every error names the file, the line (or item) and the field."""
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from smopd.data import everyday, pocket_world
 from smopd.data.example import Example
 from smopd.errors import UserError
-from smopd.files import LONE_SURROGATE, json_problem, read_text
+from smopd.files import LONE_SURROGATE, decode, json_problem, read_bytes
 from smopd.verify import tasks
 from smopd.verify.task import Record
 
@@ -40,8 +40,7 @@ def load_examples(path: str | Path, limit: int | None = None) -> list[Example]:
     if generated(name):
         examples = _generate(name)
     else:
-        items = _hub_rows(name) if name.startswith("hf:") else file_items(Path(name))
-        examples = [parse_item(item, where) for where, item in items]
+        examples = [parse_item(item, where) for where, item in items_of(name)]
     if not examples:
         raise UserError(f"{name}: holds no examples")
     refuse_twins(examples, name)
@@ -72,9 +71,9 @@ def _generate(name: str) -> list[Example]:
         if last > MOST:
             raise UserError(f"{name}: at most {MOST:,} examples of a generated world are read at once")
         if 1 <= first <= last and set(chosen) <= {*everyday.CHOICES}:
-            if world is pocket_world:
-                return pocket_world.generate(match[2], last)[first - 1 :]
-            return list(islice(everyday.examples(match[2], chosen), first - 1, last))
+            if world is everyday:
+                return list(islice(everyday.examples(match[2], chosen), first - 1, last))
+            return pocket_world.generate(match[2], last)[first - 1 :]
     raise UserError(f"{name}: {world.NAMING}")
 
 
@@ -99,12 +98,9 @@ def _hub_rows(name: str) -> Iterator[tuple[str, Any]]:
         where, item = f"{name}, row {number}", without_empty(row)
         if "task_id" not in item:
             item = {key: value for key, value in item.items() if key in _FIELDS}
-            if isinstance(item.get("answer"), str):
-                try:
-                    item["answer"] = json.loads(item["answer"])
-                except (ValueError, RecursionError) as error:
-                    problem = f"not valid JSON: {json_problem(error)}"
-                    raise UserError(f"{where}, field 'answer': {problem}") from None
+            if isinstance(answer := item.get("answer"), str):
+                answer = _json(answer, f"{where}, field 'answer'")
+                item = answer if isinstance(answer, UserError) else item | {"answer": answer}
         yield where, item
 
 
@@ -115,13 +111,20 @@ def without_empty(value: Any) -> Any:
     return [without_empty(inner) for inner in value] if isinstance(value, list) else value
 
 
+def items_of(name: str) -> Iterator[tuple[str, Any]]:
+    """Yield (place, item) for every line, item or row of a data set; invalid JSON comes as a UserError."""
+    return _hub_rows(name) if name.startswith("hf:") else file_items(Path(name))
+
+
 def file_items(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (place, item) for every JSONL line or JSON array item; invalid JSON is yielded as a UserError."""
-    return json_items(read_text(path, kind="data file"), path)
-
-
-def json_items(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Like `file_items`, but from text."""
+    """Yield (place, item) for every JSONL line or JSON array item, of a .gz file too."""
+    data = read_bytes(path, kind="data file")
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{path}: not a whole gzip file: {error}") from None
+    text = decode(data, str(path))
     if text.lstrip().startswith("["):
         items = _json(text, str(path), array=True)
         if isinstance(items, UserError):
@@ -158,38 +161,52 @@ def as_record(item: Any, where: str) -> Record:
         raise UserError(f"{where}: expected a JSON object, found {type(item).__name__}")
     record = Record(item, where)
     for field, value in [("", [*item]), *item.items()]:
-        characters = 0
-        for text in _texts(value, record, field):
-            characters += len(text)
-            if not text.isascii() and (lone := LONE_SURROGATE.search(text)):
-                half = f"half a character (\\u{ord(lone[0]):04x} without its other half)"
-                raise record.error(field, f"{half}; write the character itself, or both halves")
-        if characters > LONGEST:
+        if (characters := _count_characters(value, record, field)) > LONGEST:
             raise record.error(field, f"{characters:,} characters; at most {LONGEST:,} can be played")
     return record
 
 
-def _texts(value: Any, record: Record, field: str, depth: int = 0) -> Iterator[str]:
+def _count_characters(value: Any, record: Record, field: str, depth: int = 0) -> int:
     if depth > DEEPEST:
         raise record.error(field, f"nested too deeply; at most {DEEPEST} levels")
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
-            yield from _texts(inner, record, field, depth + 1)
+        if not value.isascii() and (lone := LONE_SURROGATE.search(value)):
+            half = f"half a character (\\u{ord(lone[0]):04x} without its other half)"
+            raise record.error(field, f"{half}; write the character itself, or both halves")
+        return len(value)
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(_count_characters(one, record, field, depth + 1) for one in inner)
 
 
 def parse_item(item: Any, where: str) -> Example:
     """Make an example from smopd's or LiC's JSON; `where` is its place in error messages."""
     record = as_record(item, where)
     if "task_id" in item:
-        return _example(Record(_lic_fields(record), where))
+        record = Record(_lic_fields(record), where)
+    record = Record(dict.fromkeys(_OPTIONAL, "") | record, where)
     for field in _FIELDS:
-        if field not in _OPTIONAL:
-            record[field]  # raises if it is missing
-    if unknown := sorted(set(item) - set(_FIELDS)):
+        record[field]  # raises if it is missing
+    if unknown := sorted(set(record) - set(_FIELDS)):
         raise record.error(unknown[0], f"unknown; an example has {', '.join(_FIELDS)}")
-    return _example(Record({"system": "", "source": ""} | item, where))
+    for field in ("id", "task", "full", *_OPTIONAL):
+        if field not in _OPTIONAL or not isinstance(record[field], str):
+            record.text(field)  # raises if it is not a text
+    name, shards, answer = record["task"], record["shards"], record["answer"]
+    task = tasks.find(name)
+    if not isinstance(shards, list) or not shards:
+        raise record.error("shards", "expected a non-empty list of texts")
+    for number, shard in enumerate(shards, 1):
+        # LiC's summaries begin with an empty shard; they are read but never played.
+        if not isinstance(shard, str) or not (shard.strip() or (task and not task.judge)):
+            problem = f"shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}"
+            raise UserError(f"{where}, field 'shards', {problem}")
+    if task is None:
+        raise record.error("task", tasks.not_scored(name))
+    if not isinstance(answer, dict):
+        raise record.error("answer", f"expected an object, found {type(answer).__name__}")
+    if missing := task.missing(answer):
+        raise record.error("answer", f"a {name} answer needs {missing}")
+    return Example(**{**record, "shards": tuple(shards)})
 
 
 def _lic_fields(item: Record) -> dict[str, Any]:
@@ -202,25 +219,3 @@ def _lic_fields(item: Record) -> dict[str, Any]:
     fields = {"id": item["task_id"], "task": name, "shards": [s["shard"] for s in shards]}
     system, full, answer = readers[name](item)
     return fields | {"system": system, "full": full, "answer": answer, "source": "lost in conversation"}
-
-
-def _example(item: Record) -> Example:
-    for field in ("id", "task", "full", "system", "source"):
-        if field not in _OPTIONAL or not isinstance(item[field], str):
-            item.text(field)  # raises if it is not a text
-    name, shards, answer = item["task"], item["shards"], item["answer"]
-    task = tasks.find(name)
-    if not isinstance(shards, list) or not shards:
-        raise item.error("shards", "expected a non-empty list of texts")
-    for number, shard in enumerate(shards, 1):
-        # LiC's summaries begin with an empty shard; they are read but never played.
-        if not isinstance(shard, str) or not (shard.strip() or (task and not task.judge)):
-            problem = f"shard {number}: expected a non-empty text, found {json.dumps(shard)[:60]}"
-            raise UserError(f"{item.where}, field 'shards', {problem}")
-    if task is None:
-        raise item.error("task", tasks.not_scored(name))
-    if not isinstance(answer, dict):
-        raise item.error("answer", f"expected an object, found {type(answer).__name__}")
-    if missing := task.missing(answer):
-        raise item.error("answer", f"a {name} answer needs {missing}")
-    return Example(**{**item, "shards": tuple(shards)})

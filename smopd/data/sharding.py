@@ -14,7 +14,6 @@ from smopd.data.clauses import WORDS, asks, clauses, pattern, sentences, whole_s
 # For each text its shards, or the reason why there are none.
 Sharder = Callable[[Sequence[str]], list[tuple[str, ...] | str]]
 LONGEST = 1200  # characters of a request
-FEW = 3  # with fewer sentences than this, they are split at connectives too
 
 
 def normalise(text: str) -> str:
@@ -32,14 +31,13 @@ def pieces(text: str) -> list[str]:
     if len(statements) == 1:
         parts, first = _split(statements[0], connectives_only=False)
         return [parts[first], *parts[:first], *parts[first + 1 :]]
-    asked = [i for i, sentence in enumerate(statements) if sentence.endswith("?")]
-    asked = [i for i in asked if not pattern("courtesy").fullmatch(statements[i])]
+    asked = [i for i, s in enumerate(statements) if s.endswith("?") and not pattern("courtesy").fullmatch(s)]
     requests = [i for i, sentence in enumerate(statements) if asks(sentence)]
     asked, requests = (
         [i for i in some if not pattern("further").match(statements[i])] or some for some in (asked, requests)
     )
     goal = (asked[-1:] or requests[:1] or [len(statements) - 1])[0]
-    if len(statements) >= FEW:
+    if len(statements) >= 3:
         return [statements[goal], *statements[:goal], *statements[goal + 1 :]]
     rest: list[str] = []
     for i, sentence in enumerate(statements):
@@ -133,7 +131,7 @@ def names(text: str) -> set[str]:
         for m in re.finditer(r"[^\W\d_][\w'’-]*", sentence):
             if m[0][0].isupper() and not first and m[0] not in ("I", "I'm", "I'd", "I've", "I'll"):
                 capitalised.add(re.sub(r"['’]s?$", "", m[0]).lower())
-            first = m.end() < len(sentence) and sentence[m.end() : m.end() + 1] in (":", '"')
+            first = sentence[m.end() : m.end() + 1] in (":", '"')
     return capitalised - WORDS["function_words"].keys()
 
 

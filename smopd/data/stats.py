@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from smopd.data.example import Example
+from smopd.data.example import Example, group_by_task
 from smopd.formatting import visible
 from smopd.tables import Row, Table
 
@@ -19,10 +19,9 @@ def _spread(values: Sequence[int]) -> dict[str, Any]:
 
 
 def describe(examples: Sequence[Example]) -> dict[str, Any]:
-    counts = Counter(e.task for e in examples)
-    order = sorted(counts, key=lambda task: (-counts[task], task))
-    groups = {task: _group([e for e in examples if e.task == task]) for task in order}
-    return {"examples": len(examples), "tasks": groups, "all": _group(examples)}
+    groups = sorted(group_by_task(examples).items(), key=lambda group: (-len(group[1]), group[0]))
+    tasks = {task: _group(some) for task, some in groups}
+    return {"examples": len(examples), "tasks": tasks, "all": _group(examples)}
 
 
 def _group(examples: Sequence[Example]) -> dict[str, Any]:
@@ -73,20 +72,12 @@ def _bars(group: dict[str, Any]) -> list[tuple[str, int]]:
 
 def plot(facts: dict[str, Any], name: str, as_html: bool) -> str:
     """Chart the shares of examples by number of shards and task: an SVG, or a page with the numbers."""
-    svg = _histograms(facts["tasks"], visible(f"{name}: shards per example"))
-    if not as_html:
-        return svg
-    from smopd.pages import Markup, render
-
-    counted, table = f"{facts['examples']:,} examples. Mean (greatest):", sizes(facts["tasks"])
-    return str(render("data.html", title=name, counted=counted, sizes=table, drawing=Markup(svg)))
-
-
-def _histograms(tasks: dict[str, Any], title: str) -> str:
     from matplotlib.figure import Figure
 
+    from smopd.pages import Markup, render
     from smopd.svg import styled, svg_text
 
+    tasks, title = facts["tasks"], visible(f"{name}: shards per example")
     look = {"svg.hashsalt": "smopd", "svg.fonttype": "none", "text.parse_math": False}
     with styled(look | {"axes.spines.top": False, "axes.spines.right": False}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the reader's font may have glyphs that this one lacks
@@ -103,4 +94,8 @@ def _histograms(tasks: dict[str, Any], title: str) -> str:
             axes.set_yticks([])
             axes.tick_params(length=0)
         svg = svg_text(sheet, title)
-    return svg[svg.index("<svg") :]
+    svg = svg[svg.index("<svg") :]
+    if not as_html:
+        return svg
+    counted = f"{facts['examples']:,} examples. Mean (greatest):"
+    return str(render("data.html", title=name, counted=counted, sizes=sizes(tasks), drawing=Markup(svg)))

@@ -6,10 +6,10 @@ user's verifier may expect another form of reply than the answer's own text, whi
 from collections import defaultdict
 from collections.abc import Sequence
 
-from smopd.data.example import Example
+from smopd.data.example import Example, group_by_task
 from smopd.errors import UserError
 from smopd.verify import custom, tasks, verify_all
-from smopd.verify.task import Replies
+from smopd.verify.task import Task
 from smopd.verify.verdict import FAILED, Verdict
 
 TRIED = 8  # examples per task, the first of them with garbage too
@@ -20,15 +20,8 @@ def refuse_failing_verifiers(examples: Sequence[Example]) -> None:
     """Raise a UserError if a user's verifier (not one of smopd's) fails on every reply it is tried on."""
     for name, some in group_by_task(examples).items():
         task = tasks.find(name) if name in custom.loaded_tasks() else None
-        if task and (problem := _failure(some, task.reference_replies, tell=False)[0]):
+        if task and (problem := _failure(some, task, tell=False)[0]):
             raise UserError(problem)
-
-
-def group_by_task(examples: Sequence[Example]) -> dict[str, list[Example]]:
-    groups: dict[str, list[Example]] = defaultdict(list)
-    for example in examples:
-        groups[example.task].append(example)
-    return groups
 
 
 def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, list[str]]]:
@@ -43,7 +36,7 @@ def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, lis
             task.require()
             # A faulty answer is reported elsewhere and is no fault of the verifier.
             chosen = [e for e in some[:: -(-len(some) // TRIED)] if not task.reference_problem(e.answer)]
-            problem, garbage = _failure(chosen, task.reference_replies) if chosen else ("", [])
+            problem, garbage = _failure(chosen, task) if chosen else ("", [])
             if problem:
                 errors.append(problem)
                 continue
@@ -59,20 +52,16 @@ def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, lis
     return errors, warnings
 
 
-def _failure(
-    examples: Sequence[Example], replies_of: Replies, tell: bool = True
-) -> tuple[str, list[Verdict]]:
+def _failure(examples: Sequence[Example], task: Task, tell: bool = True) -> tuple[str, list[Verdict]]:
     """Return an error message if a verifier fails on every reply, else "", and its verdicts on garbage."""
-    first, references = examples[0], [*replies_of(examples[0].answer)]
+    first, references = examples[0], [*task.reference_replies(examples[0].answer)]
     verdicts = verify_all([(first, reply) for reply in (*references, *GARBAGE)], tell)
     garbage = verdicts[len(references) :]
     if all(verdict.status in FAILED for verdict in verdicts):  # is it only this example?
-        others = [(example, [*replies_of(example.answer), *GARBAGE][0]) for example in examples[1:3]]
+        others = [(e, [*task.reference_replies(e.answer), *GARBAGE][0]) for e in examples[1:3]]
         verdicts += verify_all(others, tell)
     if not all(verdict.status in FAILED for verdict in verdicts):
         return "", garbage
-    problem = (
-        f"task {first.task!r}: the verifier failed on every one of {len(verdicts)} replies it was tried on "
-        f"(example {first.id!r}), first with {verdicts[0].status}: {verdicts[0].detail}"
-    )
-    return problem, garbage
+    problem = f"the verifier failed on every one of {len(verdicts)} replies it was tried on"
+    reason = f"first with {verdicts[0].status}: {verdicts[0].detail}"
+    return f"task {task.name!r}: {problem} (example {first.id!r}), {reason}", garbage

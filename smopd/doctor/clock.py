@@ -15,7 +15,6 @@ import torch
 
 from smopd.devices import free_cache
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 MB = 2**20
 
 
@@ -28,7 +27,7 @@ class ResidentPeak:
         getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)(0)
         self.way = "VmHWM"
         try:
-            CLEAR.write_text("5")  # resets the high-water mark
+            Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
             self._before = _read_resident("VmRSS")
         except (OSError, AttributeError):  # not supported
             self.way = "ru_maxrss"
@@ -41,26 +40,22 @@ class ResidentPeak:
 def _read_resident(way: str) -> float:
     if way == "ru_maxrss":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (MB if sys.platform == "darwin" else 1024)
-    line: Any = re.search(rf"^{way}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    line: Any = re.search(rf"^{way}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(line.group(1)) / 1024
 
 
 def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[dict[str, Any], Any]:
-    """Run once to warm up, then `reps` times. Returns the seconds (first call; median and range of the
-    others) with the median extra peak memory, and the result of the last call.
-    """
-    began = time.perf_counter()
-    result = work()
-    _wait(device)
-    first, seconds, peaks = time.perf_counter() - began, list[float](), list[float]()
-    for _ in range(reps):
-        del result
+    """Seconds of a first call and of `reps` more, their median extra peak memory, and the last result."""
+    seconds, peaks, result = list[float](), list[float](), None
+    for _ in range(reps + 1):
+        result = None  # freed before the next call
         gc.collect()
         took, peak, result = _time(work, device)
         seconds.append(took)
         peaks.append(peak)
-    times = {"first_seconds": first, "seconds": median(seconds), "spread": [min(seconds), max(seconds)]}
-    return {**times, "peak_mb": median(peaks)}, result
+    first, *later = seconds
+    times = {"first_seconds": first, "seconds": median(later), "spread": [min(later), max(later)]}
+    return {**times, "peak_mb": median(peaks[1:])}, result
 
 
 def _time(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
@@ -72,15 +67,10 @@ def _time(work: Callable[[], Any], device: torch.device) -> tuple[float, float, 
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    _wait(device)
+    torch.cuda.synchronize(device)
     start.record()
     result = work()
     end.record()
-    _wait(device)
+    torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device) - before
     return start.elapsed_time(end) / 1000, peak / MB, result
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -59,20 +59,10 @@ class Facts:
 def collect() -> Facts:
     cuda, vllm, processes = machine.engine_facts()
     engine, reason = choose_engine(load_config("qwen3-1.7b"), cuda, vllm, processes)
-    driver, driver_cuda, devices = machine.nvidia_driver()
-    memory, available = machine.host_memory()
+    names = ("memory", "available", "driver", "driver_cuda", "devices")
+    measured: Any = zip(names, (*machine.host_memory(), *machine.nvidia_driver()), strict=True)
     scoring = scoring_choices(torch.device("cuda", 0) if cuda else torch.device("cpu"))
-    return Facts(
-        memory=memory,
-        available=available,
-        driver=driver,
-        driver_cuda=driver_cuda,
-        devices=devices,
-        processes=processes,
-        engine=engine,
-        engine_reason=reason,
-        scoring=scoring,
-    )
+    return Facts(**dict(measured), processes=processes, engine=engine, engine_reason=reason, scoring=scoring)
 
 
 def scoring_choices(device: torch.device) -> dict[str, str]:

@@ -7,12 +7,8 @@ from packaging.version import Version
 
 from smopd.doctor.facts import Facts
 from smopd.doctor.selftest import Check
-from smopd.machine import CudaDevice
 
 GB = 1e9
-LITTLE_MEMORY = 4 * GB  # of the host
-LITTLE_SHARED = 1 * GB  # of /dev/shm, through which processes on one node hand tensors to each other
-SMALL_GPU = 16 * GB
 
 
 def to_json(facts: Facts, checks: list[Check]) -> dict[str, Any]:
@@ -29,12 +25,11 @@ def text(facts: Facts, checks: list[Check]) -> str:
     build = f"torch is built for {f'CUDA {facts.torch_cuda}' if facts.torch_cuda else 'the CPU'}"
     driver = f"NVIDIA {facts.driver}, up to CUDA {facts.driver_cuda or '?'}"
     device = "CUDA" if facts.gpus else "CPU"
+    shared = f"{facts.physical_cores} physical cores, shared among the processes of a run"
+    shared += "; 1 for models of less than 20 million parameters"
     rows = {
         "machine": f"{facts.system}, Python {facts.python}, {facts.cores} cores, {available}",
-        "threads": f"OMP_NUM_THREADS={facts.threads}"
-        if facts.threads
-        else f"{facts.physical_cores} physical "
-        "cores, shared among the processes of a run; 1 for models of less than 20 million parameters",
+        "threads": f"OMP_NUM_THREADS={facts.threads}" if facts.threads else shared,
         "packages": ", ".join(f"{name} {number}" for name, number in facts.versions.items()),
         "driver": f"{driver if facts.driver else 'no NVIDIA driver'}; {build}",
     }
@@ -60,19 +55,26 @@ def text(facts: Facts, checks: list[Check]) -> str:
 
 
 def advice(facts: Facts) -> list[str]:
-    several, shared = len(facts.gpus) > 1, facts.shared_memory
+    shared = facts.shared_memory
     lines = [*facts.unfit, *_cuda(facts)]
     for number, gpu in enumerate(facts.gpus):
-        lines += _gpu(f"GPU {number} ({gpu.name})", gpu)
+        where = f"GPU {number} ({gpu.name})"
+        if gpu.capability < (8, 0):
+            lines.append(f"{where} does not compute in bfloat16: --set model.dtype=float16")
+        if gpu.free < 0.8 * gpu.total:
+            left = f"{gpu.free / GB:.0f} of {gpu.total / GB:.0f} GB are free"
+            lines.append(f"{where}: {left}: another process uses it (nvidia-smi)")
+        if gpu.total < 16 * GB:
+            lines.append(f"{where} has {gpu.total / GB:.0f} GB: smopd plan RECIPE says what fits")
     if facts.gpus and facts.engine == "hf" and "vllm" not in facts.versions:
         slower = "so replies are sampled by transformers, which is slower: make gpu"
         lines.append(f"vLLM is not installed, {slower}")
     if facts.gpus and not facts.compiler:
         lines.append("no C compiler, which Triton's kernels need at their first use: apt-get install gcc")
-    if several and shared is not None and shared < LITTLE_SHARED:
+    if len(facts.gpus) > 1 and shared is not None and shared < GB:
         size = f"/dev/shm has {shared / GB:.2g} GB, and NCCL wants more between GPUs"
         lines.append(f"{size}: start the container with --shm-size=8g")
-    if facts.available < LITTLE_MEMORY:
+    if facts.available < 4 * GB:
         left = f"only {facts.available / GB:.1f} GB of the host's memory are available"
         lines.append(f"{left}: end what uses it")
     if facts.sandbox == "none":
@@ -92,15 +94,3 @@ def _cuda(facts: Facts) -> list[str]:
         old = f"driver {facts.driver} runs CUDA {facts.driver_cuda} at most, and torch is built for"
         return [f"{there}, but {old} {facts.torch_cuda}: install a newer driver"]
     return [f"{there}, but torch sees none: look at CUDA_VISIBLE_DEVICES, and restart after a driver update"]
-
-
-def _gpu(where: str, gpu: CudaDevice) -> list[str]:
-    lines = []
-    if gpu.capability < (8, 0):
-        lines.append(f"{where} does not compute in bfloat16: --set model.dtype=float16")
-    if gpu.free < 0.8 * gpu.total:
-        left = f"{gpu.free / GB:.0f} of {gpu.total / GB:.0f} GB are free"
-        lines.append(f"{where}: {left}: another process uses it (nvidia-smi)")
-    if gpu.total < SMALL_GPU:
-        lines.append(f"{where} has {gpu.total / GB:.0f} GB: smopd plan RECIPE says what fits")
-    return lines

@@ -5,18 +5,18 @@ greedy reply with static shapes (on CUDA from a graph), with the CPU's. Speed an
 """
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 
 from smopd.config import Config, load_config, plan_of
 from smopd.data import load_examples
-from smopd.doctor.speed_inputs import move_student
+from smopd.doctor.speed_parts import move_student
 from smopd.models import load_model
 from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
-from smopd.rollout import Conversation, Driver, Sampling
+from smopd.rollout import Conversation, Driver, Rollout, Sampling
 from smopd.rollout.hf import HFEngine
-from smopd.rollout.play import Rollout
 from smopd.rollout.static import CudaGraphs
 from smopd.tracking import Track, quiet
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
@@ -25,7 +25,6 @@ from smopd.verify.verdict import Verdict
 # Relative errors that rounding explains. The float64 reference of bfloat16 has the same rounded weights, so
 # the bound is for activations of eight significant bits.
 BOUNDS = {"float32": {"loss": 1e-4, "gradient": 1e-3}, "bfloat16": {"loss": 0.1, "gradient": 0.5}}
-EXAMPLES = 2
 GREEDY = Sampling(0.0, 24)
 
 
@@ -56,7 +55,7 @@ def self_test(device: torch.device, track: Track = quiet) -> list[Check]:
 
 def _rollouts(config: Config, device: torch.device) -> tuple[list[Rollout], float]:
     """Conversations played greedily on the CPU, and how many tokens differ on the device."""
-    examples = load_examples(f"pocket:eval:{EXAMPLES}")
+    examples = load_examples("pocket:eval:2")
     played: list[list[Conversation]] = []
     for place in (torch.device("cpu"), device):
         chat = load_model(config, place)
@@ -68,8 +67,7 @@ def _rollouts(config: Config, device: torch.device) -> tuple[list[Rollout], floa
     differing = 0
     for one, other in zip(*played, strict=True):
         for turn, twin in zip(one.turns, other.turns, strict=True):
-            pairs = zip(turn.reply, twin.reply, strict=False)
-            differing += abs(len(turn.reply) - len(twin.reply)) + sum(a != b for a, b in pairs)
+            differing += sum(a != b for a, b in zip_longest(turn.reply, twin.reply))
     right = Verdict(True, None, "ok", "")
     return [Rollout(c.example, (c,), (right,)) for c in played[0]], float(differing)
 

@@ -5,7 +5,7 @@ A variant that is missing, fails or runs out of memory has a row that says so. W
 
 import gc
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from smopd.doctor.clock import clocked
 from smopd.doctor.speed_parts import OURS, SIZES, SpeedBench, Variant
 from smopd.errors import UserError
 from smopd.files import write_text
+from smopd.models.adapter_files import first_line
 from smopd.tables import Row, Table
 from smopd.tracking import Track, quiet
 
@@ -51,9 +52,14 @@ def report(
             bench.opened.close()
             free_cache()
         update(len(variants), "precision")
-        errors = list(_precision(bench)) if "precision" in chosen else []
+        errors: list[dict[str, Any]] = []
+        try:
+            errors.extend(bench.precision() if "precision" in chosen else ())
+        except Exception as error:
+            errors.append({"name": "precision", "failed": _reason(error)})
         update(len(variants) + 1, "done")
     settings = {"size": size, "dtype": dtype, **vars(SIZES[size])}
+    settings |= vars(settings.pop("shape"))
     measures = {"bench": "gpu", "machine": describe_machine(device), "settings": settings, "reps": reps}
     measures |= {"results": rows, "precision": errors}
     if out:
@@ -75,18 +81,10 @@ def measure_variant(variant: Variant, device: torch.device, reps: int) -> dict[s
     return row
 
 
-def _precision(bench: SpeedBench) -> Iterator[dict[str, Any]]:
-    try:
-        yield from bench.precision()
-    except Exception as error:
-        yield {"name": "precision", "failed": _reason(error)}
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out of memory"
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
@@ -98,8 +96,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
             "capability": ".".join(map(str, gpu.capability)), "cuda": torch.version.cuda,
             "driver": machine.nvidia_driver()[0],
         }  # fmt: skip
-    absent = dict.fromkeys(LIBRARIES)
-    return facts | absent | machine.describe_cpu(torch.get_num_threads(), LIBRARIES)
+    return facts | dict.fromkeys(LIBRARIES) | machine.describe_cpu(torch.get_num_threads(), LIBRARIES)
 
 
 def markdown(report: dict[str, Any], command: str = "smopd doctor --speed") -> str:
@@ -108,24 +105,22 @@ def markdown(report: dict[str, Any], command: str = "smopd doctor --speed") -> s
     versions = ", ".join(f"{name} {on[name]}" for name in LIBRARIES if on[name])
     options = f"--size {settings['size']} --dtype {settings['dtype']} --reps {report['reps']}"
     lines = [f"`{command} {options}` on {where} ({versions}):", ""]
-    lines.append(_table(HEADINGS, [_cells(row, report["results"]) for row in report["results"]]))
+    lines.append(_table(HEADINGS, [_row(row, report["results"]) for row in report["results"]]))
     if report["precision"]:
         kind = f"{settings['dtype']} hidden states and weights"
         lines += ["", f"Errors against float64 from the same {kind}:", ""]
         headings = ("head", "mean divergence", "its error", "error of the gradient")
-        lines.append(_table(headings, [_precision_cells(row) for row in report["precision"]]))
+        lines.append(_table(headings, map(_precision_row, report["precision"])))
     return "\n".join(lines)
 
 
-def _table(heads: Sequence[str], rows: list[list[str]]) -> str:
-    table = Table(heads=heads, rows=[Row(label, cells) for label, *cells in rows], words=range(len(heads)))
-    return table.markdown()
+def _table(heads: Sequence[str], rows: Iterable[Row]) -> str:
+    return Table(heads=heads, rows=[*rows], words=range(len(heads))).markdown()
 
 
-def _cells(row: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
-    names = [row["part"], row["name"]]
+def _row(row: dict[str, Any], rows: list[dict[str, Any]]) -> Row:
     if "seconds" not in row:
-        return [*names, row.get("skipped") or f"FAILED: {row['failed']}", *[""] * (len(HEADINGS) - 3)]
+        return Row(row["part"], (row["name"], _why_missing(row), *[""] * (len(HEADINGS) - 3)))
     ours = next(r for r in rows if r["part"] == row["part"] and r["name"] == OURS)
     share = ""
     if row is not ours and "seconds" in ours:
@@ -134,12 +129,14 @@ def _cells(row: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
         share = f"{ours['seconds'] / row['seconds'] * work:.2f}"
     low, high = row["spread"]
     times = [f"{row['seconds']:.4g}", f"{low:.4g}-{high:.4g}", f"{row['first_seconds']:.4g}"]
-    return [*names, *times, f"{row['peak_mb']:,.0f}", share]
+    return Row(row["part"], (row["name"], *times, f"{row['peak_mb']:,.0f}", share))
 
 
-def _precision_cells(row: dict[str, Any]) -> list[str]:
-    if "value_error" not in row:
-        value = f"{row['divergence']:.2g}" if "divergence" in row else ""
-        return [row["name"], value, row.get("skipped") or f"FAILED: {row['failed']}", ""]
-    errors = [f"{row[f'{what}_error']:.2g}" for what in ("value", "gradient")]
-    return [row["name"], f"{row['divergence']:.2g}", *errors]
+def _precision_row(row: dict[str, Any]) -> Row:
+    columns = ("divergence", "value_error", "gradient_error")
+    cells = [f"{row[column]:.2g}" if column in row else "" for column in columns]
+    return Row(row["name"], cells if "value_error" in row else (cells[0], _why_missing(row), ""))
+
+
+def _why_missing(row: dict[str, Any]) -> str:
+    return row.get("skipped") or f"FAILED: {row['failed']}"

@@ -5,7 +5,7 @@ vocabulary.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,28 +16,29 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
+from peft import PeftModel
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen3Config
 
-from smopd.chat import Renderer
+from smopd.chat import DirtyContext, Renderer
 from smopd.config import load_config, plan_of
 from smopd.data import Example, load_examples
 from smopd.devices import using
-from smopd.doctor.speed_inputs import load_renderer, move_student, random_rollouts, random_rows
-from smopd.models.adapters import attach
+from smopd.models.adapters import attach, student_parameters
 from smopd.objective.tokens import Moment
+from smopd.planning.shapes import SHAPES, Shape
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import Driver, Rollout, Sampling
+from smopd.rollout import Conversation, Driver, Engine, Rollout, Sampling, Stop, Turn
 from smopd.rollout.assembly import make_engine
-from smopd.rollout.engine import Engine
 from smopd.rollout.hf_generate import StockEngine
 from smopd.runs.writer import RunFolder
 from smopd.scoring import gjs, passes, plain, token_stats
+from smopd.seeds import rng, torch_generator
 from smopd.training.loop import Trainer
 from smopd.training.scores import FAST, PLAIN, ScoringPath, score
+from smopd.verify import verify
 
 Work = Callable[[], dict[str, Any]]
-Make = Callable[[], Work]
 OURS = "ours"
 BETA = 0.5
 DISTANCES = (0.01, 0.1, 1.0)  # of the teacher's hidden states from the student's, for the precision
@@ -46,13 +47,7 @@ TURNS, ROW_TOKENS = 5, 8192
 
 @dataclass(frozen=True)
 class Size:
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocabulary: int
+    shape: Shape
     head_tokens: int  # rows of the head
     precision_tokens: int
     conversations: int  # of five turns
@@ -61,10 +56,9 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(32, 2, 4, 2, 8, 64, 896, 48, 8, 2, 6, attention_layers=1),
-    # Qwen3-0.6B and Qwen3-1.7B
-    "small": Size(1024, 28, 16, 8, 128, 3072, 151936, 2048, 64, 4, 128),
-    "full": Size(2048, 28, 16, 8, 128, 6144, 151936, 4096, 64, 8, 192),
+    "tiny": Size(Shape(32, 2, 4, 2, 8, 64, 896, tied=True, normed=True), 48, 8, 2, 6, attention_layers=1),
+    "small": Size(SHAPES[r"qwen3-0\.6b"], 2048, 64, 4, 128),
+    "full": Size(SHAPES[r"qwen3-1\.7b"], 4096, 64, 8, 192),
 }
 
 
@@ -73,8 +67,13 @@ class Variant(NamedTuple):
 
     part: str
     name: str
-    make: Make
+    make: Callable[[], Work]
     missing: str = ""
+
+
+def pocket_renderer() -> Renderer:
+    """The chat template of the pocket model, which needs no download."""
+    return Renderer(AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False))
 
 
 @dataclass
@@ -83,6 +82,7 @@ class SpeedBench:
     device: torch.device
     dtype: torch.dtype
     seed: int = 0
+    renderer: Renderer = field(default_factory=pocket_renderer)
     opened: ExitStack = field(default_factory=ExitStack)  # resources of the current variant
 
     def variants(self) -> Iterator[Variant]:
@@ -99,11 +99,6 @@ class SpeedBench:
         yield Variant("rollout", "vllm", lambda: self.rollout("vllm"), missing_vllm(self.device))
 
     @cached_property
-    def renderer(self) -> Renderer:
-        """The chat template of the pocket model, which needs no download."""
-        return load_renderer(MODEL_DIR)
-
-    @cached_property
     def examples(self) -> list[Example]:
         fitting = [e for e in load_examples("pocket:eval:400") if len(e.shards) == TURNS]
         return fitting[: self.size.conversations]
@@ -114,37 +109,31 @@ class SpeedBench:
 
     def head(self, name: str) -> Work:
         """From hidden states to the gradient of the mean divergence."""
-        size = self.size
-        *rows, tokens_N = random_rows(size.head_tokens, size.hidden, size.vocabulary, self.seed)
-        student_Nd, teacher_Nd, weight_Vd = (t.to(self.device, self.dtype) for t in rows)
-        tokens_N = tokens_N.to(self.device)
+        rows = self.rows(self.size.head_tokens)
+        return lambda: {"loss": _differentiate(name, *rows)[0].item()}
 
-        def run() -> dict[str, Any]:
-            rows_Nd = student_Nd.clone().requires_grad_()
-            loss = mean_divergence(name, rows_Nd, teacher_Nd, weight_Vd, tokens_N)
-            loss.backward()
-            return {"loss": loss.item()}
-
-        return run
+    def rows(self, count: int, distance: float | None = None) -> list[Tensor]:
+        """The inputs of a head, on the device: hidden states of student and teacher, weights, tokens."""
+        shape = self.size.shape
+        *rows, tokens_N = random_rows(count, shape.hidden, shape.vocabulary, self.seed, distance)
+        return [*(t.to(self.device, self.dtype) for t in rows), tokens_N.to(self.device)]
 
     def model(self, layers: int) -> PreTrainedModel:
         torch.manual_seed(self.seed)
-        size = self.size
-        shape = Qwen3Config(
-            hidden_size=size.hidden, num_hidden_layers=layers, num_attention_heads=size.heads,
-            num_key_value_heads=size.kv_heads, head_dim=size.head_dim, intermediate_size=size.intermediate,
-            vocab_size=size.vocabulary, tie_word_embeddings=True, max_position_embeddings=32768,
+        shape = self.size.shape
+        config = Qwen3Config(
+            hidden_size=shape.hidden, num_hidden_layers=layers, num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim, intermediate_size=shape.intermediate,
+            vocab_size=shape.vocabulary, tie_word_embeddings=True, max_position_embeddings=32768,
         )  # fmt: skip
         with torch.device(self.device):
-            return AutoModelForCausalLM.from_config(shape, dtype=self.dtype, trust_remote_code=False)
+            return AutoModelForCausalLM.from_config(config, dtype=self.dtype, trust_remote_code=False)
 
     def attention(self, path: str) -> Work:
         """Forward and backward of the student through a few layers, in packed or padded rows."""
         body: Any = self.model(self.size.attention_layers).base_model
         body.embed_tokens.weight.requires_grad_(False)
-        conversations = [
-            [(turn.context, turn.reply) for turn in c.turns] for r in self.rollouts for c in r.conversations
-        ]
+        conversations = [[(reply.context, reply.tokens) for reply in r.replies()] for r in self.rollouts]
 
         def run() -> dict[str, Any]:
             if path == "packed":
@@ -163,16 +152,15 @@ class SpeedBench:
     def scoring(self, path: ScoringPath) -> Work:
         """Both passes, the head and backward for a step's rollouts, with adapters, one rollout at a time."""
         config = load_config(None, [])
-        model = attach(self.model(self.size.layers), config.lora, self.seed)
+        model = attach(self.model(self.size.shape.layers), config.lora, self.seed)
         move_student(model, self.seed)
-        plan, moment, rollouts = plan_of(config), Moment(1, 1, (self.seed, 1)), self.rollouts
+        plan, moment = plan_of(config), Moment(1, 1, (self.seed, 1))
+        renderer, rollouts = self.renderer, self.rollouts
 
         def run() -> dict[str, Any]:
             total = 0.0
             for rollout in rollouts:
-                (loss,) = score(
-                    model, self.renderer, [rollout], plan, moment, row_tokens=ROW_TOKENS, path=path
-                )
+                (loss,) = score(model, renderer, [rollout], plan, moment, row_tokens=ROW_TOKENS, path=path)
                 (loss.total / len(rollouts)).backward()
                 total += loss.total.item() / len(rollouts)
             model.zero_grad(set_to_none=True)
@@ -183,7 +171,7 @@ class SpeedBench:
     def training(self) -> Work:
         """A whole step of `smopd train`: sampling, verdicts, scoring, update."""
         folder = Path(self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-")))
-        reply, path = self.size.reply, save_model(self.model(self.size.layers), folder / "model")
+        reply, path = self.size.reply, save_model(self.model(self.size.shape.layers), folder / "model")
         config = load_config(
             None,
             [f"model.path={path}", f"model.dtype={str(self.dtype).removeprefix('torch.')}",
@@ -202,7 +190,7 @@ class SpeedBench:
 
     def rollout(self, kind: str) -> Work:
         """Conversations played to their end by one engine, without an adapter."""
-        model = self.model(self.size.layers).eval()
+        model = self.model(self.size.shape.layers).eval()
         folder = self.opened.enter_context(TemporaryDirectory(prefix="smopd-bench-"))
         if kind == "stock":
             engine: Engine = StockEngine(model, list(self.renderer.end_ids), self.size.conversations)
@@ -228,36 +216,30 @@ class SpeedBench:
     def precision(self) -> Iterator[dict[str, Any]]:
         """Errors of every head against float64 from the same hidden states, by the size of the divergence."""
         for distance in DISTANCES:
-            g = torch.Generator().manual_seed(self.seed)
-            rows, width = self.size.precision_tokens, self.size.hidden
-            student_Nd = 6 * torch.randn(rows, width, generator=g)
-            teacher_Nd = student_Nd + distance * torch.randn(rows, width, generator=g)
-            weight_Vd = torch.randn(self.size.vocabulary, width, generator=g) / width**0.5
-            rounded = [t.to(self.device, self.dtype) for t in (student_Nd, teacher_Nd, weight_Vd)]
-            tokens_N = torch.zeros(rows, dtype=torch.long, device=self.device)
-            truth, slope = _differentiate("plain", [t.double() for t in rounded], tokens_N)
+            *rows, tokens_N = self.rows(self.size.precision_tokens, distance)
+            truth, slope = _differentiate("plain", *(t.double() for t in rows), tokens_N)
             for name, missing in head_variants(self.device).items():
                 row: dict[str, Any] = {"name": name, "divergence": truth.item()}
                 if missing:
                     yield row | {"skipped": missing}
                     continue
-                value, gradient = _differentiate(name, rounded, tokens_N)
+                value, gradient = (t.double() for t in _differentiate(name, *rows, tokens_N))
                 row["value_error"] = ((value - truth).abs() / truth).item()
                 yield row | {"gradient_error": ((gradient - slope).norm() / slope.norm()).item()}
 
 
 def save_model(model: PreTrainedModel, folder: Path) -> Path:
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(str(MODEL_DIR), trust_remote_code=False).save_pretrained(folder)
+    pocket_renderer().tokenizer.save_pretrained(folder)
     return folder
 
 
-def _differentiate(name: str, inputs: list[Tensor], tokens_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean divergence and its gradient by the student's rows, in float64."""
-    student_Nd = inputs[0].clone().requires_grad_()
-    loss = mean_divergence(name, student_Nd, inputs[1], inputs[2], tokens_N)
-    (gradient,) = torch.autograd.grad(loss, student_Nd)
-    return loss.detach().double(), gradient.double()
+def _differentiate(name: str, student_Nd: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean divergence and its gradient by the student's rows."""
+    rows_Nd = student_Nd.clone().requires_grad_()
+    loss = mean_divergence(name, rows_Nd, *others)
+    (gradient,) = torch.autograd.grad(loss, rows_Nd)
+    return loss.detach(), gradient
 
 
 def mean_divergence(
@@ -291,3 +273,60 @@ def missing_vllm(device: torch.device) -> str:
     if not find_spec("vllm"):
         return "vllm is not installed"
     return "" if device.type == "cuda" else "no GPU"
+
+
+def random_rows(
+    tokens: int, width: int, vocabulary: int, seed: int, distance: float | None = None
+) -> tuple[Tensor, ...]:
+    """Student and teacher [N, d], mostly close or at one distance, head [V, d], tokens [N]."""
+    g = torch_generator(seed, "bench head")
+    weight_Vd = torch.randn(vocabulary, width, generator=g) / width**0.5
+    # The scale of a row is the standard deviation of its logits: with 8, only a few tokens are likely.
+    student_Nd = torch.randn(tokens, width, generator=g) * (4 + 4 * torch.rand(tokens, 1, generator=g))
+    # Squared, so that most teachers are close, and a few so far that the divergence exceeds the clip.
+    distance_N1 = 4 * torch.rand(tokens, 1, generator=g) ** 2 if distance is None else distance
+    teacher_Nd = student_Nd + distance_N1 * torch.randn(tokens, width, generator=g)
+    return student_Nd, teacher_Nd, weight_Vd, torch.randint(vocabulary, (tokens,), generator=g)
+
+
+def random_reply(renderer: Renderer, length: int, *seed: int | str) -> tuple[int, ...]:
+    """Random ordinary tokens: no special ones, and no parts of a character."""
+    tokenizer = renderer.tokenizer
+    draw = rng(*seed, "bench reply")
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    reply: list[int] = []
+    while len(reply) < length:
+        token = draw.randrange(len(tokenizer))
+        text = renderer.decode([token])
+        if token not in special and text.strip() and "\ufffd" not in text:
+            reply.append(token)
+    return tuple(reply)
+
+
+def random_conversation(
+    renderer: Renderer, example: Example, length: int, seed: int, history: str = "template"
+) -> Conversation:
+    """An example told shard by shard, with a new reply of `length` random tokens in every turn."""
+    conversation = Conversation(example, "sharded")
+    context = DirtyContext(renderer, example, "verbatim" if history == "verbatim" else "template")
+    for number, user in enumerate(example.shards):
+        asked = context.ask(user)
+        reply = random_reply(renderer, length, seed, example.id, number)
+        context.answer(reply)
+        conversation.asked.append(user)
+        conversation.turns.append(Turn(tuple(asked), reply, Stop.LENGTH, renderer.decode(reply)))
+    return conversation
+
+
+def random_rollouts(renderer: Renderer, examples: Iterable[Example], reply: int, seed: int) -> list[Rollout]:
+    conversations = [random_conversation(renderer, example, reply, seed) for example in examples]
+    return [Rollout(c.example, (c,), (verify(c.example, c.final_text),)) for c in conversations]
+
+
+@torch.no_grad()
+def move_student(model: PeftModel, seed: int) -> None:
+    """Move the student away from its teacher, since the loss of equal models is 0."""
+    g = torch_generator(seed, "bench student")
+    for parameter in student_parameters(model).values():
+        parameter.add_((0.03 * torch.randn(parameter.shape, generator=g)).to(parameter))
+    model.train()

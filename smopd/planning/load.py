@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, count, islice, product, takewhile
 from math import ceil, hypot, prod
 from typing import Literal, NamedTuple
@@ -14,9 +15,8 @@ from smopd.objective.plan import Plan
 from smopd.objective.scoring_requests import scoring_requests
 from smopd.objective.tokens import Moment
 from smopd.planning.averages import Averages
-from smopd.rollout.driver import Conversation, Turn
-from smopd.rollout.engine import Stop, traits_of
-from smopd.rollout.play import Peers, Rollout
+from smopd.rollout import Conversation, Peers, Rollout, Stop, Turn
+from smopd.rollout.engine import traits_of
 from smopd.scoring.tree import QUERIES, Segment, bucket, layout, rows_within, segments_of
 from smopd.verify.verdict import Verdict
 
@@ -68,17 +68,14 @@ class TypicalChat:
         self.lengths, self._unused = lengths, count()
         self._system = self._new(lengths.system + lengths.start)  # shared by all conversations
         self._prompt = self._new(lengths.prompt)
-        self._ids: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._message = cache(self._new_message)
 
     def _new(self, length: float) -> tuple[int, ...]:
         return tuple(islice(self._unused, round(length)))
 
-    def _message(self, role: str, text: str) -> tuple[int, ...]:
-        """The tokens of a message and of the template around it; the same each time."""
-        if (role, text) not in self._ids:
-            around = self.lengths.user if role == "user" else self.lengths.close
-            self._ids[role, text] = self._new(around + len(text.split()))
-        return self._ids[role, text]
+    def _new_message(self, role: str, text: str) -> tuple[int, ...]:
+        """Tokens for a message and the template around it."""
+        return self._new(len(text.split()) + (self.lengths.user if role == "user" else self.lengths.close))
 
     def context(self, messages: Sequence[Message]) -> tuple[int, ...]:
         rendered = (self._message(m["role"], m["content"]) for m in messages if m["role"] != "system")
@@ -167,7 +164,8 @@ def largest_load(config: Config, lengths: Averages, on_gpu: bool = False) -> Loa
 def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gpu: bool) -> Load:
     """Play and score typical conversations of these turns; branches of the plan count by their share."""
     attention: Attention = "mask" if config.model.attention != "sdpa" else "flex" if on_gpu else "segments"
-    chat, steps, size = TypicalChat(lengths), config.train.steps, config.train.micro_batch
+    chat, verbatim = TypicalChat(lengths), config.chat.history == "verbatim"
+    steps, size = config.train.steps, config.train.micro_batch
     # Rollouts of a group share their example.
     examples = [chat.example(count, k // plan.samples) for k, count in enumerate(turns)]
     load = Load(len(turns), passes=2 if plan.needs_whole_step else 1)
@@ -176,18 +174,16 @@ def _load(config: Config, plan: Plan, lengths: Averages, turns: list[int], on_gp
     shares = {first: prod(1 - play.share for play in branches if play.instead)}
     shares |= {play: play.share for play in branches}
     for share in sorted(set(shares.values())):
-        rollouts = [Rollout(example, (), (), k % plan.samples) for k, example in enumerate(examples)]
-        for play in (play for play in plan.plays if shares[play] == share):
-            played = [chat.play(e, play.view, config.chat.history == "verbatim") for e in examples]
+        plays = [play for play in plan.plays if shares[play] == share]
+        played = [[chat.play(e, play.view, verbatim) for e in examples] for play in plays]
+        for play, conversations in zip(plays, played, strict=True):
             if not play.reference:
-                calls += _calls(config, played, share)
-                sampled += [(share, conversation) for conversation in played]
-            # Half of the answers are right, so that terms on either kind apply.
-            verdicts = [Verdict(k % 2 == 0, None, "ok", "") for k in range(len(played))]
-            rollouts = [
-                replace(r, conversations=(*r.conversations, c), verdicts=(*r.verdicts, v))
-                for r, c, v in zip(rollouts, played, verdicts, strict=True)
-            ]
+                calls += _calls(config, conversations, share)
+                sampled += [(share, conversation) for conversation in conversations]
+        # Half of the answers are right, so that terms on either kind apply.
+        verdicts = [(Verdict(k % 2 == 0, None, "ok", ""),) * len(plays) for k in range(len(turns))]
+        parts = zip(examples, zip(*played, strict=True), verdicts, strict=True)
+        rollouts = [Rollout(*part, k % plan.samples) for k, part in enumerate(parts)]
         for start in range(0, len(turns), size):
             chosen = [rollout.replies() for rollout in rollouts[start : start + size]]
             replies, units, _ = scoring_requests(chosen, plan, Moment(steps, steps), Peers(rollouts))
@@ -231,8 +227,7 @@ def _calls(config: Config, played: list[Conversation], share: float) -> Iterator
     limits, size = config.rollout, config.rollout.batch
     for number, last in product(range(max(len(c.turns) for c in played)), (False, True)):
         limit = limits.answer_tokens if last else limits.middle_tokens
-        there = [c.turns for c in played if number < len(c.turns)]
-        now = [turns for turns in there if (number == len(turns) - 1) == last]
+        now = [c.turns for c in played if number < len(c.turns) and (number == len(c.turns) - 1) == last]
         for batch in (now[first : first + size] for first in range(0, len(now), size)):
             tokens = read = prefilled = 0.0
             for turns in batch:

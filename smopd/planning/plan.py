@@ -85,9 +85,7 @@ def make_plan(
 def whole_step(config: Config, seconds: dict[str, float]) -> float:
     """Seconds of one training step; with rollout.overlap, sampling runs beside the other parts."""
     rest = sum(took for part, took in seconds.items() if part != "sampling")
-    if config.rollout.overlap:
-        return max(seconds["sampling"], rest)
-    return seconds["sampling"] + rest
+    return max(seconds["sampling"], rest) if config.rollout.overlap else seconds["sampling"] + rest
 
 
 def changed(config: Config, *changes: Change) -> Config:

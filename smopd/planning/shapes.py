@@ -5,7 +5,6 @@ import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from smopd.config import Config
 from smopd.config_io import choices
 from smopd.errors import UserError
 from smopd.files import check_shape, read_json
+from smopd.models.adapter_files import first_line
 from smopd.models.loading import config_file
 
 Names = Sequence[str]
@@ -111,13 +111,11 @@ def read_shape(path: Path) -> Shape:
     try:
         tree = read_json(file, kind="config.json")
         check_shape(tree, dict, str(file))
+        model = _parse_config(tree)
     except UserError as error:
         raise UserError(f"--model-config {error}; {advice}") from None
-    try:
-        model = _parse_config(tree)
     except Exception as error:  # whatever transformers raises at values of the wrong kind
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        problem = f"transformers does not understand it ({why})"
+        problem = f"transformers does not understand it ({first_line(error)})"
         raise UserError(f"--model-config {path}: {problem}; {advice}") from None
     return shape_of(model, str(path))
 
@@ -159,7 +157,7 @@ class Gpu:
         return self.memory * 1e9
 
 
-_PUBLISHED = tomllib.loads(files("smopd.planning").joinpath("published.toml").read_text("utf-8"))
+_PUBLISHED = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 GPUS = {name: Gpu(name, **numbers) for name, numbers in _PUBLISHED["gpus"].items()}
 SHAPES = {pattern: Shape(**sizes) for pattern, sizes in _PUBLISHED["shapes"].items()}
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from smopd.data import load_examples
+from smopd.data.check import check_file
 from smopd.errors import UserError
 
 pytest.importorskip("datasets")
@@ -71,6 +72,19 @@ def test_complaints_name_the_set_the_row_and_the_field(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             load_examples(name)
+
+
+def test_a_check_lists_every_broken_row(tmp_path):
+    good = {"id": "1", "task": "math", "shards": ["a", "b"], "full": "x", "answer": '{"value": "3"}'}
+    write(tmp_path, [good, good | {"id": "2", "answer": "{"}, good, good | {"id": "4", "task": "poetry"}])
+    report = check_file("hf:./set")
+    places = [error.split(":")[1] for error in report.errors]
+    assert places == [
+        "./set, row 2, field 'answer'",
+        "./set, row 3, field 'id'",
+        "./set, row 4, field 'task'",
+    ]
+    assert [example.id for example in report.examples] == ["1"]
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):

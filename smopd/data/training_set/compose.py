@@ -28,7 +28,6 @@ from smopd.verify.sql.database import shows_something
 from smopd.verify.tasks.code import verify_code
 
 DOMAINS = tuple(READERS)
-TOTAL = 12165  # examples of the paper's own set, which is not public
 # For a reference program. All take under 0.1 s but one, whose 6 s, the verifier's limit, would mean chance.
 SECONDS = 3.0
 
@@ -40,7 +39,7 @@ class BuildPlan:
     raw: Path
     evals: tuple[str, ...] = ()
     domains: tuple[str, ...] = DOMAINS
-    total: int = TOTAL
+    total: int = 12165  # as many as in the paper's own set, which is not public
     seed: int = 0
     sharder: str = "rule"
     workers: int = 2
@@ -56,7 +55,7 @@ class Built:
     read: dict[str, int] = field(default_factory=dict)
     rejected: dict[str, Counter[str]] = field(default_factory=dict)
     overlaps: dict[str, Counter[str]] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)  # id of an item to its raw file
+    items: dict[str, Item] = field(default_factory=dict)  # by id
     evaluation: list[dict[str, Any]] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
     unverified: list[str] = field(default_factory=list)
@@ -78,7 +77,7 @@ def build(plan: BuildPlan, sharder: Sharder | None = None, track: Track = quiet)
         items[domain] = [row for row in rows if not isinstance(row, str)]
         built.read[domain], built.overlaps[domain] = len(rows), Counter()
         built.rejected[domain] = Counter(row for row in rows if isinstance(row, str))
-        built.files |= {item.id: item.file for item in items[domain]}
+        built.items |= {item.id: item for item in items[domain]}
     inputs = sorted(name for domain in plan.domains for name in input_files(plan.raw, domain))
     built.inputs = {name: file_digest(plan.raw / name) for name in inputs}
     with track("reading evaluation sets"):
@@ -87,9 +86,11 @@ def build(plan: BuildPlan, sharder: Sharder | None = None, track: Track = quiet)
     for domain in items:
         left = _drop_overlaps(items[domain], out, built, track) if items[domain] else []
         examples = _shard(left, sharder, built, track) if left else []
-        references = {item.id: item.reference for item in left}
-        built.valid[domain] = _verify_references(examples, references, built, track) if examples else []
-    built.examples = _choose(built.valid, plan)
+        built.valid[domain] = _verify_references(examples, built, track) if examples else []
+    share = shares({domain: len(valid) for domain, valid in built.valid.items()}, plan.total)
+    for domain, valid in built.valid.items():
+        built.examples += sorted(valid, key=lambda e: derive("choice", plan.seed, e.id))[: share[domain]]
+    built.examples.sort(key=lambda e: derive("order", plan.seed, e.id))
     if not built.examples:
         raise UserError(f"{plan.raw}: no valid example is left; rejected: {json.dumps(built.rejected)}")
     return built
@@ -137,9 +138,7 @@ def _shard(items: list[Item], sharder: Sharder | None, built: Built, track: Trac
     return examples
 
 
-def _verify_references(
-    examples: list[Example], references: dict[str, str], built: Built, track: Track
-) -> list[Example]:
+def _verify_references(examples: list[Example], built: Built, track: Track) -> list[Example]:
     task = examples[0].task
     if task == "code" and sandbox.isolation() == "none":
         built.unverified.append("code: there is no sandbox here, so no reference program was run")
@@ -152,12 +151,11 @@ def _verify_references(
             if key not in shown:
                 shown[key] = shows_something(example.answer)
             return shown[key]
-        reply, code = references[example.id], task == "code"
+        reply, code = built.items[example.id].reference, task == "code"
         verdict = verify_code(example.answer, reply, timeout=SECONDS) if code else verify(example, reply)
-        if verdict.correct:
-            return None
-        slow = verdict.status == "timeout"
-        return f"the reference takes over {SECONDS:g} s" if slow else "the reference does not verify"
+        if verdict.status == "timeout":
+            return f"the reference takes over {SECONDS:g} s"
+        return None if verdict.correct else "the reference does not verify"
 
     kept = []
     width = max(1, built.plan.workers) if task == "code" else 1  # only the sandbox works outside this process
@@ -169,13 +167,6 @@ def _verify_references(
                 kept.append(example)
             update(number)
     return kept
-
-
-def _choose(valid: dict[str, list[Example]], plan: BuildPlan) -> list[Example]:
-    share, chosen = shares({domain: len(valid[domain]) for domain in valid}, plan.total), list[Example]()
-    for domain, examples in valid.items():
-        chosen += sorted(examples, key=lambda e: derive("choice", plan.seed, e.id))[: share[domain]]
-    return sorted(chosen, key=lambda e: derive("order", plan.seed, e.id))
 
 
 def shares(available: dict[str, int], total: int) -> dict[str, int]:
@@ -200,31 +191,25 @@ def write(built: Built, out: Path) -> dict[str, Any]:
 
 
 def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
-    plan, domains, files = built.plan, {}, {}
-    valid_by_file = Counter(built.files[e.id] for valid in built.valid.values() for e in valid)
+    plan, domains, items = built.plan, {}, built.items
     chosen = Counter(e.task for e in built.examples)
-    by_file = Counter(built.files[e.id] for e in built.examples)
     for domain, valid in built.valid.items():
         counts = {"examples": chosen[domain], "valid": len(valid), "read": built.read[domain]}
         reasons = {"overlap": built.overlaps[domain], "rejected": built.rejected[domain]}
         left_out = {key: dict(sorted(counter.items())) for key, counter in reasons.items()}
         domains[domain] = {**counts, **left_out, "source": SOURCES[domain]}
-    for file, read in sorted(Counter(built.files.values()).items()):
-        files[file] = {"read": read, "valid": valid_by_file[file], "examples": by_file[file]}
+    by_file = {
+        "read": Counter(item.file for item in items.values()),
+        "valid": Counter(items[e.id].file for valid in built.valid.values() for e in valid),
+        "examples": Counter(items[e.id].file for e in built.examples),
+    }
+    files = {f: {what: counts[f] for what, counts in by_file.items()} for f in sorted(by_file["read"])}
     # What decides the bytes of a set, without folders.
     chosen_by = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
     options = {**chosen_by, "total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
-    return {
-        "file": name,
-        "sha256": digest,
-        "examples": len(built.examples),
-        "options": options,
-        "domains": domains,
-        "files": files,
-        "statistics": describe(built.examples),
-        "evaluation": built.evaluation,
-        "near_duplicate": {"run_of_words": RUN, "share": NEAR, "least_runs": LEAST},
-        "unverified": built.unverified,
-        "sharder": {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))},
-        "inputs": built.inputs,
-    }
+    facts = {"file": name, "sha256": digest, "examples": len(built.examples), "options": options}
+    tables = {"domains": domains, "files": files, "statistics": describe(built.examples)}
+    near = {"run_of_words": RUN, "share": NEAR, "least_runs": LEAST}
+    checks = {"evaluation": built.evaluation, "near_duplicate": near, "unverified": built.unverified}
+    sharder = {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))}
+    return {**facts, **tables, **checks, "sharder": sharder, "inputs": built.inputs}

@@ -6,7 +6,8 @@ shorter text, at least half and at least four occur in the other. A question in 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,33 @@ from smopd.data.reading import load_examples
 from smopd.data.sharding import words
 from smopd.data.training_set.readers import bfcl_request, read_rows
 from smopd.files import file_digest
+from smopd.verify.task import Record
 
 RUN, NEAR, LEAST = 5, 0.5, 4  # words of a run; share and number of runs in common
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d[\d,.]*")
-# (file in the raw folder, the evaluation set it is, its domain)
-HELD_OUT = (
-    ("gsm8k_test.jsonl", "GSM8K test", "math"),
-    ("bfcl/BFCL_v4_parallel.json", "BFCL parallel (LiC's source)", "actions"),
-    ("spider/dev.json", "Spider dev", "database"),
-    ("HumanEval.jsonl.gz", "HumanEval", "code"),
+
+
+def _docstring(row: Record) -> str:
+    """What a HumanEval prompt says in words: its last docstring up to the examples."""
+    prompt = row["prompt"]
+    docstrings = re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', prompt, re.DOTALL)
+    text = "".join(docstrings[-1]) if docstrings else prompt
+    return re.split(r">>>|\n\s*(?:for example|examples?)\b", text, maxsplit=1, flags=re.IGNORECASE)[0]
+
+
+# (file in the raw folder, the evaluation set it is, its domain, the text of a row)
+HELD_OUT: tuple[tuple[str, str, str, Callable[[Record], str | None]], ...] = (
+    ("gsm8k_test.jsonl", "GSM8K test", "math", itemgetter("question")),
+    ("bfcl/BFCL_v4_parallel.json", "BFCL parallel (LiC's source)", "actions", bfcl_request),
+    ("spider/dev.json", "Spider dev", "database", itemgetter("question")),
+    ("HumanEval.jsonl.gz", "HumanEval", "code", _docstring),
 )
 
 
-def _blind_words(text: str) -> list[str]:
-    """The words of a text in lower case, each number as "0"."""
-    return ["0" if token[0].isdigit() else words(token)[0] for token in _TOKEN.findall(text)]
-
-
-def _runs(blind: list[str]) -> set[tuple[str, ...]]:
-    return {tuple(blind[i : i + RUN]) for i in range(len(blind) - RUN + 1)}
+def _blind_runs(text: str) -> tuple[str, set[tuple[str, ...]]]:
+    """The words of a text in lower case, each number as "0": joined, and its runs of RUN words."""
+    blind = ["0" if token[0].isdigit() else words(token)[0] for token in _TOKEN.findall(text)]
+    return " ".join(blind), {tuple(blind[i : i + RUN]) for i in range(len(blind) - RUN + 1)}
 
 
 class HeldOut:
@@ -44,9 +53,8 @@ class HeldOut:
         self._index: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
 
     def add(self, task: str, text: str) -> None:
-        blind = _blind_words(text)
-        self._exact.add((task, " ".join(blind)))
-        runs = _runs(blind)
+        blind, runs = _blind_runs(text)
+        self._exact.add((task, blind))
         for run in runs:
             self._index[task, run].append(len(self._lengths))
         self._lengths.append(len(runs))
@@ -55,10 +63,9 @@ class HeldOut:
         """How an item overlaps the evaluation, None if it does not."""
         if answer.get("db_id") in self.databases:
             return "a database of the evaluation set"
-        blind = _blind_words(text)
-        if (task, " ".join(blind)) in self._exact:
+        blind, runs = _blind_runs(text)
+        if (task, blind) in self._exact:
             return "the same text"
-        runs = _runs(blind)
         common = Counter(number for run in runs for number in self._index.get((task, run), ()))
         for number, count in common.items():
             if count >= max(LEAST, NEAR * min(len(runs), self._lengths[number])):
@@ -66,14 +73,17 @@ class HeldOut:
         return None
 
 
-def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str]) -> HeldOut:
+def held_out(raw: Path, domains: Iterable[str], evals: Iterable[str]) -> HeldOut:
     """The evaluation files of the raw folder, and any others that `load_examples` reads."""
     out = HeldOut()
-    for file, name, task in HELD_OUT:
-        if raw is not None and task in domains and (path := raw / file).is_file():
-            texts = _texts(path, task, out)
+    for file, name, task, text_of in HELD_OUT:
+        if task in domains and (path := raw / file).is_file():
+            rows = list(read_rows(path))
+            texts = [text for row in rows if (text := text_of(row)) is not None]
             for text in texts:
                 out.add(task, text)
+            if task == "database":
+                out.databases |= {row["db_id"] for row in rows}
             out.files.append({"file": file, "what": name, "items": len(texts), "sha256": file_digest(path)})
     for source in evals:
         path, examples = Path(source), load_examples(source)
@@ -84,21 +94,3 @@ def held_out(raw: Path | None, domains: Iterable[str], evals: Iterable[str]) -> 
         entry = {"file": path.name, "what": "given with --eval", "items": len(examples)}
         out.files.append(entry | ({"sha256": file_digest(path)} if path.is_file() else {}))
     return out
-
-
-def _texts(path: Path, task: str, out: HeldOut) -> list[str]:
-    rows = list(read_rows(path))
-    if task == "actions":
-        return [text for row in rows if (text := bfcl_request(row))]
-    if task == "code":
-        return [_docstring(row["prompt"]) for row in rows]
-    if task == "database":
-        out.databases |= {row["db_id"] for row in rows}
-    return [row["question"] for row in rows]
-
-
-def _docstring(prompt: str) -> str:
-    """What a HumanEval prompt says in words: its last docstring up to the examples."""
-    docstrings = re.findall(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', prompt, re.DOTALL)
-    text = "".join(docstrings[-1]) if docstrings else prompt
-    return re.split(r">>>|\n\s*(?:for example|examples?)\b", text, maxsplit=1, flags=re.IGNORECASE)[0]

@@ -18,9 +18,8 @@ from smopd.verify.task import Task
 def read_pairs(
     path: Path, name: str, question: str, answer: str, system: str | None, source: str
 ) -> dict[str, Example]:
-    """The pairs of JSON lines or a JSON array for the task `name`, by place, as examples without shards.
-
-    Where `system` is None, the prompt is the row's field of that name, or else the task's own.
+    """The pairs of JSON lines or a JSON array for a task, by place, as examples without shards. Where
+    `system` is None, the prompt is the row's field of that name, or else the task's own.
     """
     task = tasks.find(name)
     if (task and not task.judge) or not re.fullmatch(r"[\w.-]+", name):
@@ -29,14 +28,13 @@ def read_pairs(
     task = task or Task(name)  # a task whose verifier is still to be written
     own_prompt = "" if task.placeholder else task.system
     rows: dict[str, Example] = {}
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     for number, row in enumerate(read_rows(path), 1):
         id = row.get("id", f"{path.stem}/{number}")
         if not isinstance(id, (str, int)):
             raise row.error("id", "expected a text or a number")
-        if str(id) in seen:
-            raise row.error("id", f"{id!r} is that of {seen[str(id)]} too")
-        seen[str(id)] = row.where
+        if (first := places.setdefault(str(id), row.where)) != row.where:
+            raise row.error("id", f"{id!r} is that of {first} too")
         text, right = row.text(question), answer_of(task, row[answer], f"{row.where}, field '{answer}'")
         prompt = row.get("system", own_prompt) if system is None else system
         if not isinstance(prompt, str):

@@ -4,17 +4,14 @@ A reader gives the items of its files in order; a text in place of an item is wh
 single-turn requests only, and `parallel` is left out whole, as half of it is LiC's.
 """
 
-import gzip
 import tomllib
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smopd.data.reading import as_record, json_items
+from smopd.data.reading import as_record, file_items
 from smopd.data.sharding import LONGEST, normalise
 from smopd.errors import UserError
-from smopd.files import decode, read_bytes
 from smopd.verify.task import Record
 from smopd.verify.tasks import actions, code, database, math
 
@@ -51,15 +48,7 @@ def _require(raw: Path, task: str, *names: str) -> Path:
 
 
 def read_rows(path: Path) -> Iterator[Record]:
-    """Every line of JSON lines or item of a JSON array, objects all; unpacked where its name ends in .gz."""
-    data = read_bytes(path)
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{path}: not a whole gzip file: {error}") from None
-    for where, item in json_items(decode(data, str(path)), path):
-        yield as_record(item, where)
+    return (as_record(item, where) for where, item in file_items(path))
 
 
 def gsm8k(raw: Path) -> Iterator[Item | str]:
@@ -133,16 +122,15 @@ def bfcl(raw: Path) -> Iterator[Item | str]:
         for row in read_rows(raw / file):
             if row["id"] not in answers:
                 raise row.error("id", f"{row['id']!r} has no answer in {answers_path}")
-            if (text := bfcl_request(row)) is None:
+            text, calls = bfcl_request(row), answers[row["id"]]
+            if text is None:
                 yield "more than one user turn, or a system turn"
-                continue
-            calls, functions = answers[row["id"]], row["function"]
-            if not {name for call in calls for name in call} <= {f["name"] for f in functions}:
+            elif not {name for call in calls for name in call} <= {f["name"] for f in row["function"]}:
                 yield "the answer calls a function that is not offered"
-                continue
-            answer = {"calls": calls, "functions": functions}
-            system, reply = actions.FUNCTIONS.fill(actions.SYSTEM, answer), actions.render(calls)
-            yield Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, file, reply)
+            else:
+                answer = {"calls": calls, "functions": row["function"]}
+                system, reply = actions.FUNCTIONS.fill(actions.SYSTEM, answer), actions.render(calls)
+                yield Item(f"bfcl/{row['id']}", "actions", system, text, text, answer, file, reply)
 
 
 def bfcl_files(raw: Path) -> list[tuple[str, str]]:
