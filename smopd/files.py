@@ -117,10 +117,9 @@ def read_python(path: Path, name: str = "", kind: str = "file") -> str:
 
 
 def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
+    text = read_text(path, kind=kind)
     try:
-        return parse_json(read_text(path, kind=kind))
-    except UserError:
-        raise
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         advice = advice and f"; {advice}"
         raise UserError(f"{path}: not valid JSON: {json_problem(error)}{advice}") from None
@@ -244,17 +243,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-class Held(Exception):
-    """Another process holds the lock; the message names it."""
-
-
 _held: set[int] = set()
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file during the block, or raise `Held`; yields False if the file system has no locks."""
-    descriptor, works = _acquire(path)
+def locked(path: Path, busy: str) -> Iterator[bool]:
+    """Hold a lock file during the block; yields False if the file system has no locks. If another process
+    holds it, a UserError says so: `busy` is what that process does with the folder.
+    """
+    descriptor, works = _acquire(path, busy)
     _held.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)
@@ -268,7 +265,7 @@ def locked(path: Path) -> Iterator[bool]:
             os.close(descriptor)
 
 
-def _acquire(path: Path) -> tuple[int, bool]:
+def _acquire(path: Path, busy: str) -> tuple[int, bool]:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -278,7 +275,8 @@ def _acquire(path: Path) -> tuple[int, bool]:
         except BlockingIOError:
             holder = os.pread(descriptor, 1000, 0).decode("utf-8", "replace").strip() or "another process"
             os.close(descriptor)
-            raise Held(holder) from None
+            advice = "wait for it, stop it, or choose another --out"
+            raise UserError(f"{path.parent}: another process {busy} ({holder}); {advice}") from None
         except FileNotFoundError:  # its last holder removed it between our open and our lock
             os.close(descriptor)
             continue

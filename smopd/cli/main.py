@@ -20,8 +20,8 @@ from smopd.cli.models import base_app, export
 from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Unsandboxed, permit, stoppable
 from smopd.cli.study import study_app
 from smopd.cli.view import report, view, watch
-from smopd.config import Config, load_config, plan_of, to_toml
-from smopd.config_io import flatten
+from smopd.config import Config, load_config, plan_of
+from smopd.config_io import flatten, to_toml
 from smopd.errors import UserError
 from smopd.printing import console, emit, guard_logs, say, show, silent
 from smopd.progress import not_judged, track, training_note

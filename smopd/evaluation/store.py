@@ -82,10 +82,7 @@ class EvaluationFolder:
 
     def _claim(self) -> None:
         try:
-            self._stack.enter_context(files.locked(self.path / LOCK))
-        except files.Held as other:
-            what = f"another process plays this evaluation ({other})"
-            raise UserError(f"{self.path}: {what}; wait for it, stop it, or choose another --out") from None
+            self._stack.enter_context(files.locked(self.path / LOCK, "plays this evaluation"))
         except OSError as error:
             raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
         self._held = True

@@ -5,7 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config, to_toml
+from smopd.config import Config
+from smopd.config_io import to_toml
 from smopd.data import load_examples
 from smopd.data.reading import generated
 from smopd.evaluation.metrics import against

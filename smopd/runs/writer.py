@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from smopd.config import Config, load_config, to_toml
+from smopd.config import Config, load_config
+from smopd.config_io import to_toml
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
-from smopd.files import STEP, Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
+from smopd.files import STEP, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.runs import checkpoint, layout, tokens
 from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
@@ -72,13 +73,8 @@ class RunFolder:
         missing_folders = [p for p in (self.path, *self.path.parents) if not p.exists()]
         with ExitStack() as stack:
             stack.callback(_remove_empty, missing_folders)
-            try:
-                with self._explain_write_errors(self.path / layout.LOCK):
-                    works = stack.enter_context(locked(self.path / layout.LOCK))
-            except Held as other:
-                what = f"another process works on this run ({other})"
-                advice = "wait for it, stop it, or choose another --out"
-                raise UserError(f"{self.path}: {what}; {advice}") from None
+            with self._explain_write_errors(self.path / layout.LOCK):
+                works = stack.enter_context(locked(self.path / layout.LOCK, "works on this run"))
             if not works:
                 advice = "do not start the same run twice at the same time"
                 log.warning("%s: this file system has no locks: %s", self.path, advice)

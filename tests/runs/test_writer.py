@@ -155,7 +155,7 @@ HOLD = """
 import os, subprocess, sys, time
 from pathlib import Path
 from smopd.files import locked
-with locked(Path(sys.argv[1])):
+with locked(Path(sys.argv[1]), "works on this run"):
     child = subprocess.Popen(["sleep", "60"])
     heard, say = os.pipe()
     fork = os.fork()
@@ -217,7 +217,8 @@ def test_a_lock_that_was_removed_while_we_waited_for_it_is_not_ours(tmp_path, mo
         real(descriptor, how)
 
     monkeypatch.setattr(files.fcntl, "flock", flock)
-    with files.locked(path), pytest.raises(files.Held), files.locked(path):
+    refused = pytest.raises(UserError, match="another process works")
+    with files.locked(path, "works"), refused, files.locked(path, "works"):
         pass
     assert len(calls) == 3
 
