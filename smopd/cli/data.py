@@ -14,7 +14,7 @@ from smopd.data.sharding import by_rule
 from smopd.errors import UserError
 from smopd.files import require_writable, write_jsonl, write_text
 from smopd.formatting import one_line
-from smopd.printing import emit, say, show
+from smopd.printing import emit, output, say
 from smopd.progress import track
 from smopd.rollout.openai import ChatEndpoint
 from smopd.settings import EngineSettings
@@ -56,7 +56,7 @@ def data_pocket(
         raise UserError(f"--split: expected train or eval, found {split!r}")
     _new(out)
     save_examples(out, generate(split, count, seed))
-    emit({"file": str(out), "examples": count}) if as_json else say(f"{count} examples in {out}")
+    output(as_json, {"file": str(out), "examples": count}, f"{count} examples in {out}")
 
 
 @data_app.command("build")
@@ -95,11 +95,8 @@ def data_build(
         built = build(plan, by_model, track)
         built.sharder_counts = by_model.counts if by_model else built.sharder_counts
         card = write(built, out)
-    if as_json:
-        emit({"out": str(out), **card})
-    else:
-        _print_card(card)
-        say(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
+    total_line = f"{card['examples']:,} examples in {out}; what they are: {out}.card.md"
+    output(as_json, {"out": str(out), **card}, *_card_parts(card), total_line)
 
 
 @data_app.command("check")
@@ -143,20 +140,17 @@ def data_stats(
 
     Example: smopd data stats train.jsonl --plot shards.svg
     """
-    if plot is not None:
+    if plot:
         if plot.suffix not in (".svg", ".html"):
             raise UserError(f"--plot: expected a name that ends in .svg or .html, found {plot}")
         _new(plot)
     load_verifiers(verifiers or ())
     facts = stats.describe(load_examples(path))
-    if plot is not None:
-        write_text(plot, stats.plot(facts, Path(path).name, plot.suffix == ".html"))
-    if as_json:
-        emit({"file": path, **facts, **({"plot": str(plot)} if plot else {})})
-        return
-    show(*stats.tables(facts))
+    parts, printed = stats.tables(facts), {"file": path, **facts}
     if plot:
-        say(f"Chart: {plot}")
+        write_text(plot, stats.plot(facts, Path(path).name, plot.suffix == ".html"))
+        parts, printed = [*parts, f"Chart: {plot}"], {**printed, "plot": str(plot)}
+    output(as_json, printed, *parts)
 
 
 @data_app.command("shard")
@@ -200,12 +194,11 @@ def data_shard(
     if not examples:
         raise UserError(f"{pairs}: no row is left\n" + "\n".join(reasons[:SHOWN]))
     write_jsonl(out, (e.to_json() for e in examples))
-    if as_json:
-        counts = {"sharder": dict(by_model.counts)} if by_model else {}
-        emit({"file": str(out), "examples": len(examples), "dropped": dropped, **counts})
-        return
+    counts = {"sharder": dict(by_model.counts)} if by_model else {}
+    facts = {"file": str(out), "examples": len(examples), "dropped": dropped, **counts}
     rest = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
-    say(f"{len(examples)} examples in {out}; {len(dropped)} rows dropped", *reasons[:SHOWN], *rest)
+    head = f"{len(examples)} examples in {out}; {len(dropped)} rows dropped"
+    output(as_json, facts, head, *reasons[:SHOWN], *rest)
 
 
 def _new(out: Path, *beside: str) -> None:
@@ -229,7 +222,7 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
     return LlmSharder(ChatEndpoint(EngineSettings(kind="openai", **engine)), **options, track=track)
 
 
-def _print_card(card: dict[str, Any]) -> None:
+def _card_parts(card: dict[str, Any]) -> list[Any]:
     heads = ("domain", "source", "read", "overlap", "rejected", "valid", "in the set")
     rows, lines = [], []
     for domain, facts in card["domains"].items():
@@ -238,5 +231,5 @@ def _print_card(card: dict[str, Any]) -> None:
         rows.append(Row(domain, [facts["source"]["name"], *(f"{n:,}" for n in counts)]))
         reasons = Counter({**facts["overlap"], **facts["rejected"]}).most_common()
         lines += [f"{domain}: {reason}: {count:,}" for reason, count in reasons]
-    show(Table(heads=heads, rows=rows, words=(1,)))
-    say(*(f"  {line}" for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]))
+    lines += [f"not verified: {note}" for note in card["unverified"]]
+    return [Table(heads=heads, rows=rows, words=(1,)), *(f"  {line}" for line in lines)]

@@ -15,7 +15,7 @@ from smopd.evaluation.session import check_evaluation, evaluate_into, identity
 from smopd.evaluation.store import EvaluationFolder
 from smopd.files import digest
 from smopd.models import resolve_adapter
-from smopd.printing import emit, say, show
+from smopd.printing import emit, output, say, show
 from smopd.progress import track
 from smopd.rollout.choice import resolve_engine
 from smopd.runs.evaluations import BASE, evaluate_side, evaluations_to_compare, slug
@@ -159,7 +159,7 @@ def compare(
     result = compare_evaluations(*evaluations_to_compare(a, b))
     for warning in result["warnings"]:
         say(f"warning: {warning}", err=True)
-    emit(result) if as_json else show(comparison_table(result))
+    output(as_json, result, comparison_table(result))
 
 
 @eval_app.command()
@@ -173,4 +173,4 @@ def inspect(
     Example: smopd eval inspect runs/quickstart/eval/trained logs/trained.eval
     """
     log = write_inspect_log(evaluation, out)
-    emit({"evaluation": str(evaluation), "log": str(log)}) if as_json else say(f"written: {log}")
+    output(as_json, {"evaluation": str(evaluation), "log": str(log)}, f"written: {log}")

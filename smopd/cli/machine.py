@@ -9,7 +9,7 @@ from smopd.cli.options import Arg, Json, Opt, Set, finite
 from smopd.config import load_config
 from smopd.devices import default_device
 from smopd.errors import UserError
-from smopd.printing import emit, say, show
+from smopd.printing import emit, output, say, show
 from smopd.progress import delayed_status, track
 
 Speed = Opt("--speed", help="Measure the speed of every part of a training step on this machine.")
@@ -66,7 +66,7 @@ def doctor(
     with track("looking around"):
         facts = collect()
     checks = self_test(default_device(), track)
-    emit(to_json(facts, checks)) if as_json else say(text(facts, checks))
+    output(as_json, to_json(facts, checks), text(facts, checks))
     raise typer.Exit(0 if all(check.passed for check in checks) else 1)
 
 

@@ -2,13 +2,13 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from smopd.cli.options import Arg, Json, Opt
 from smopd.errors import UserError
-from smopd.printing import console, emit, say, show
+from smopd.printing import console, emit, output, say
 from smopd.progress import delayed_status, track
 from smopd.viewer.pages.serve import keep_calling, serve_folder
 from smopd.viewer.terminal import accuracy_table
@@ -126,10 +126,8 @@ def report(
         pages = [publish(folder, track)[1] for folder in study_folders(path)]
     else:
         pages = [publish_results(path, out, track)]
-    if as_json:
-        emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
-    else:
-        say(*pages)
+    names = [str(page) for page in pages]
+    output(as_json, {"report": names[0]} if len(names) == 1 else {"reports": names}, *names)
 
 
 def _audit(path: Path, as_json: bool) -> None:
@@ -137,7 +135,7 @@ def _audit(path: Path, as_json: bool) -> None:
 
     problems = audit(path, track)
     clean = f"{path}: every number is what the conversations give"
-    emit({"audited": str(path), "problems": problems}) if as_json else say(*problems or [clean])
+    output(as_json, {"audited": str(path), "problems": problems}, *problems or [clean])
     raise typer.Exit(1 if problems else 0)
 
 
@@ -146,11 +144,8 @@ def _report_run(path: Path, as_json: bool) -> None:
 
     with delayed_status(f"reading {path}"):
         page, data = report_run(path)
-    if as_json:
-        emit({"report": str(page), "missing": [one._asdict() for one in data.missing]})
-        return
-    say(page)
+    parts: list[Any] = [str(page)]
     if data.accuracies:
-        show(accuracy_table(data.accuracies, data.comparisons, data.notices))
-    for what, command in data.missing:
-        say(f"missing: {what}", f"  {command}")
+        parts.append(accuracy_table(data.accuracies, data.comparisons, data.notices))
+    parts += [f"missing: {what}\n  {command}" for what, command in data.missing]
+    output(as_json, {"report": str(page), "missing": [one._asdict() for one in data.missing]}, *parts)
