@@ -26,7 +26,7 @@ from smopd.errors import UserError
 from smopd.printing import console, guard_logs, output, say, silent
 from smopd.progress import not_judged, track, training_note
 from smopd.rollout.choice import engine_line
-from smopd.runs.layout import CONFIG, is_run
+from smopd.runs.layout import CONFIG, WARNINGS, is_run
 from smopd.verify import load_verifiers
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
@@ -198,7 +198,7 @@ def train(
         counts = ", ".join(f"{count} {status}" for status, count in lacking.items())
         lines.append(f"replies in training that counted as not correct: {counts}")
     if warned:
-        lines.append(f"warnings of this run, in {folder.warnings_file} and the report:")
+        lines.append(f"warnings of this run, in {out / WARNINGS} and the report:")
         lines += [f"  step {row['step']}: {row['warning']}" for row in warned]
     outcome = {"last": rows[-1], "not_judged": lacking, "warnings": warned}
     facts = {"run": str(out), "checkpoint": checkpoint, "steps": config.train.steps, **outcome}

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,20 +15,21 @@ from safetensors import SafetensorError
 
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
-from smopd.files import sync, write_json
+from smopd.files import read_json, sync, write_json
 from smopd.lazy import torch
 from smopd.machine import code_version
-from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, first_line, read_adapter
-from smopd.models.checksums import seal
+from smopd.models.adapter_files import (
+    CONFIG,
+    STUDENT,
+    TEACHER_WEIGHTS,
+    fill_adapter,
+    first_line,
+    read_adapter,
+)
+from smopd.models.checksums import WEIGHTS, seal
 
 if TYPE_CHECKING:
     from peft import PeftModel
-
-
-def save_adapter(model: PeftModel, folder: Path) -> None:
-    model.save_pretrained(str(folder), selected_adapters=[STUDENT], save_embedding_layers=False)
-    # safetensors makes files that only their owner can read, but a server may run as another user.
-    shutil.copymode(folder / "adapter_config.json", folder / "adapter_model.safetensors")
 
 
 def write(
@@ -43,12 +43,13 @@ def write(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        save_adapter(model, partial)
+        model.save_pretrained(str(partial), selected_adapters=[STUDENT], save_embedding_layers=False)
+        # safetensors makes files that only their owner can read, but a server may run as another user.
+        shutil.copymode(partial / CONFIG, partial / WEIGHTS)
         # PEFT writes sets in hash order, which differs between processes.
         settings = model.peft_config[STUDENT].to_dict().items()
         sets = {key: sorted(value) for key, value in settings if isinstance(value, set)}
-        adapter = partial / "adapter_config.json"
-        write_json(adapter, json.loads(adapter.read_text(encoding="utf-8")) | sets)
+        write_json(partial / CONFIG, read_json(partial / CONFIG) | sets)
         save_teacher(model, partial / TEACHER_WEIGHTS)
         _save_optimizer(optimizer, partial)
         if more:
@@ -86,7 +87,7 @@ def load(
     """Load a checkpoint; return its step. `earlier`: former settings of the run, accepted in checkpoints."""
     from smopd.models.adapters import load_parameters, teacher_parameters
 
-    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    state = read_json(folder / "state.json")
     if state["settings"] not in {settings_hash(known) for known in (config, *earlier)}:
         there = f"hash {state['settings']}, smopd {state['smopd']}"
         here = f"here {settings_hash(config)}, smopd {code_version()}"
@@ -122,7 +123,7 @@ def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
 def _load_optimizer(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    plain = json.loads((folder / "optimizer.json").read_text(encoding="utf-8"))
+    plain = read_json(folder / "optimizer.json")
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["values"].items()}
     for key, tensor in load_file(folder / "optimizer.safetensors").items():
         index, name = key.split(".", 1)
