@@ -221,8 +221,17 @@ class SMOPDTrainer:
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
     ) -> str:
         """Upload what `save_model` writes to the Hugging Face hub; return the commit's URL."""
-        name = repo_id or self.args.hub_model_id
-        return self._on_first("push_to_hub", lambda run: _push(run, name or run.path.name, private, token))
+        from huggingface_hub import HfApi
+
+        from smopd.runs.push import push
+
+        def save_and_push(run: Run) -> str:
+            name = repo_id or self.args.hub_model_id or run.path.name
+            with TemporaryDirectory(prefix="smopd-") as folder:
+                saved, api = _save(run, Path(folder)), HfApi(token=token, library_name="smopd")
+                return push(api, name, saved, private, f"push_to_hub: {name} was not uploaded")[1]
+
+        return self._on_first("push_to_hub", save_and_push)
 
     def _on_first(self, verb: str, work: Callable[[Run], T]) -> T:
         from smopd.training.processes import Processes
@@ -255,22 +264,6 @@ def _save(run: Run, out: Path) -> Path:
     except OSError as error:
         raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
     return out
-
-
-def _push(run: Run, name: str, private: bool, token: str | None) -> str:
-    from huggingface_hub import HfApi
-
-    with TemporaryDirectory(prefix="smopd-") as folder:
-        _save(run, Path(folder))
-        try:
-            api = HfApi(token=token)
-            repo = api.create_repo(name, private=private, exist_ok=True).repo_id
-            commit = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")
-        except Exception as error:  # the hub or the network may raise anything
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            advice = "log in with `hf auth login`, or pass token="
-            raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
-    return str(commit.commit_url)
 
 
 def _lora(config: "LoraConfig | None") -> dict[str, Any]:

@@ -76,7 +76,7 @@ def export(
         if push:
             incomplete = f" while uploading; {push} may be incomplete: run the same command to resume"
             with stoppable(incomplete), track(f"uploading to {push}"):
-                result["url"] = hub.push(api, push, folder, private)
+                result["url"], _ = hub.push(api, push, folder, private or None, f"--push {push}")
         if out is None:
             result["model"] = push
     lines = [f"exported: {out}"] if out else []

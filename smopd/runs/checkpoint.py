@@ -18,14 +18,7 @@ from smopd.errors import UserError
 from smopd.files import read_json, sync, write_json
 from smopd.lazy import torch
 from smopd.machine import code_version
-from smopd.models.adapter_files import (
-    CONFIG,
-    STUDENT,
-    TEACHER_WEIGHTS,
-    fill_adapter,
-    first_line,
-    read_adapter,
-)
+from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, first_line, read_adapter
 from smopd.models.checksums import WEIGHTS, seal
 
 if TYPE_CHECKING:
@@ -45,11 +38,12 @@ def write(
         partial.mkdir(parents=True)
         model.save_pretrained(str(partial), selected_adapters=[STUDENT], save_embedding_layers=False)
         # safetensors makes files that only their owner can read, but a server may run as another user.
-        shutil.copymode(partial / CONFIG, partial / WEIGHTS)
+        adapter = partial / "adapter_config.json"
+        shutil.copymode(adapter, partial / WEIGHTS)
         # PEFT writes sets in hash order, which differs between processes.
         settings = model.peft_config[STUDENT].to_dict().items()
         sets = {key: sorted(value) for key, value in settings if isinstance(value, set)}
-        write_json(partial / CONFIG, read_json(partial / CONFIG) | sets)
+        write_json(adapter, read_json(adapter) | sets)
         save_teacher(model, partial / TEACHER_WEIGHTS)
         _save_optimizer(optimizer, partial)
         if more:

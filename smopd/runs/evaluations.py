@@ -160,7 +160,10 @@ def evaluate_side(
     if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
         begin()
         log.info("the same evaluation of the base is in %s: taken over", same)
-        _copy(same, place)
+        partial = place.with_name(f".partial-{place.name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(same, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
+        partial.rename(place)
     finished = load_summary(place) is not None
 
     def begun() -> None:
@@ -173,10 +176,9 @@ def evaluate_side(
 
 
 def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
-    for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
-        if load_identity(file.parent) == wanted:
-            return file.parent
-    return evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+    folders = [file.parent for file in sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
+    new = evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+    return next((folder for folder in folders if load_identity(folder) == wanted), new)
 
 
 def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
@@ -189,13 +191,6 @@ def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
                 if known == wanted and (file.parent / "summary.json").exists():
                     return file.parent
     return None
-
-
-def _copy(source: Path, place: Path) -> None:
-    partial = place.with_name(f".partial-{place.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
-    partial.rename(place)
 
 
 def _sides(run: Path, config: Config) -> dict[str | None, str]:
