@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import tempfile
@@ -43,6 +44,19 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         with suppress(OSError):  # keep the original error
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(final: Path) -> Iterator[Path]:
+    """Yield another path for a folder; at the end it is renamed to `final`, which is complete or absent."""
+    partial = final.with_name(f".partial-{final.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        yield partial
+        os.rename(partial, final)
+        sync(final.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -248,9 +262,7 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: Path, busy: str) -> Iterator[bool]:
-    """Hold a lock file during the block; yields False if the file system has no locks. If another process
-    holds it, a UserError says so: `busy` is what that process does with the folder.
-    """
+    """Hold a lock file; yields False if the file system has none. `busy`: what another holder does."""
     descriptor, works = _acquire(path, busy)
     _held.add(descriptor)
     try:

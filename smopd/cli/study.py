@@ -129,10 +129,9 @@ def _show_grid(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -
         begun = "begun" if (job.folder / METRICS).exists() else "open"
         states[job.label] = "done" if job.done else begun
     facts = {"study": plan.name, "folder": str(folder.path), "cells": states}
-    head = (
-        f"{plan.name}: {plan.title}\n{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n"
-    )
-    output(as_json, facts, head, *(f"  {state:<6} {label}" for label, state in states.items()))
+    size = f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n"
+    lines = [f"  {state:<6} {label}" for label, state in states.items()]
+    output(as_json, facts, f"{plan.name}: {plan.title}", size, *lines)
 
 
 @study_app.command("list")

@@ -29,10 +29,6 @@ class Talk:
         self.reset()
 
     @property
-    def untold(self) -> tuple[str, ...]:
-        return self.example.shards[len(self.told) :]
-
-    @property
     def complete(self) -> bool:
         """Whether the task, and nothing else, was told to its end."""
         return bool(self.example.shards) and tuple(self.told) == self.example.shards

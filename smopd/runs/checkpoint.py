@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
-from smopd.files import read_json, sync, write_json
+from smopd.files import new_folder, read_json, write_json
 from smopd.lazy import torch
 from smopd.machine import code_version
 from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, first_line, read_adapter
@@ -32,9 +32,7 @@ def write(
     """Write and sync a checkpoint under another name, then move it into place, replacing an older one."""
     from smopd.models.adapters import save_teacher
 
-    partial = final.with_name(f".partial-{final.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    with new_folder(final) as partial:
         partial.mkdir(parents=True)
         model.save_pretrained(str(partial), selected_adapters=[STUDENT], save_embedding_layers=False)
         # safetensors makes files that only their owner can read, but a server may run as another user.
@@ -53,10 +51,6 @@ def write(
         seal(partial)
         if final.exists():
             discard(final)
-        os.rename(partial, final)
-        sync(final.parent)
-    finally:  # nothing is under this name after the move
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def discard(folder: Path) -> None:

@@ -22,7 +22,7 @@ from smopd.config_io import parse_override
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
-from smopd.files import append_jsonl, digest, file_digest
+from smopd.files import append_jsonl, digest, file_digest, new_folder
 from smopd.models.checksums import WEIGHTS, checkpoints
 from smopd.runs.layout import CONFIG, EVAL, EVALUATED, is_run, read_rows
 from smopd.tracking import Track, quiet
@@ -111,12 +111,10 @@ def evaluation_folder(run: Path, side: str, *marks: str) -> Path:
     return run / EVAL / "-".join((side, *marks))
 
 
-def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> str:
-    """The command line that evaluates base and newest checkpoint with these settings."""
-    pairs = dict(setting.split("=", 1) for setting in settings)
-    pairs |= {key.replace("__", "."): value for key, value in replaced.items()}
+def eval_command(run: Path, settings: Sequence[str] = ()) -> str:
+    """The command line that evaluates base and newest checkpoint with these settings; the last one wins."""
     arguments = ["smopd", "eval", str(run)]
-    for key, value in pairs.items():
+    for key, value in dict(setting.split("=", 1) for setting in settings).items():
         _, parsed = parse_override(f"{key}={value}")
         if key in OPTIONS:
             arguments += [OPTIONS[key], str(parsed)]
@@ -160,10 +158,8 @@ def evaluate_side(
     if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
         begin()
         log.info("the same evaluation of the base is in %s: taken over", same)
-        partial = place.with_name(f".partial-{place.name}")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(same, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
-        partial.rename(place)
+        with new_folder(place) as partial:
+            shutil.copytree(same, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
     finished = load_summary(place) is not None
 
     def begun() -> None:

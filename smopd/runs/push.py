@@ -14,10 +14,7 @@ from smopd.formatting import one_line
 # With the errors of the HTTP client that the installed huggingface_hub is built on.
 UNREACHED: tuple[type[Exception], ...]
 UNREACHED = (OSError, *(kind for kind in hub.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"))
-LOGIN = (
-    "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN "
-    "(from Python, pass token=)"
-)
+LOGIN = "log in with `hf auth login`, or set HF_TOKEN (in Python: token=) to a token that may write"
 
 
 def check_hub(repo: str) -> HfApi:
@@ -32,9 +29,7 @@ def check_hub(repo: str) -> HfApi:
 
 
 def push(api: HfApi, repo: str, folder: Path, private: bool | None, what: str) -> tuple[str, str]:
-    """Upload a folder to a model repository, created if needed; return the URLs of repository and commit.
-    `what` begins the message of an error.
-    """
+    """Upload to a repository, created if needed; return its and the commit's URL. `what` begins errors."""
     with _explain_errors(what, api):
         url = api.create_repo(repo, private=private, exist_ok=True)
         message = "Trained with smopd"
