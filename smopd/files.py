@@ -281,25 +281,25 @@ def _acquire(path: Path, busy: str) -> tuple[int, bool]:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        kept = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            there = os.stat(path)
+            if kept := os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return descriptor, True
         except BlockingIOError:
             holder = os.pread(descriptor, 1000, 0).decode("utf-8", "replace").strip() or "another process"
-            os.close(descriptor)
             advice = "wait for it, stop it, or choose another --out"
             raise UserError(f"{path.parent}: another process {busy} ({holder}); {advice}") from None
         except FileNotFoundError:  # its last holder removed it between our open and our lock
-            os.close(descriptor)
             continue
         except OSError as error:
-            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL):
-                return descriptor, False
-            os.close(descriptor)
-            raise
-        if os.path.samestat(there, os.fstat(descriptor)):
-            return descriptor, True
-        os.close(descriptor)
+            no_locks = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+            if not (kept := error.errno in no_locks):
+                raise
+            return descriptor, False
+        finally:
+            if not kept:
+                os.close(descriptor)
 
 
 def _forget() -> None:

@@ -22,9 +22,8 @@ from smopd.files import write_text
 from smopd.machine import process_count
 from smopd.methods import Method
 from smopd.models import load_renderer
-from smopd.runs.layout import is_run
+from smopd.runs import Run, is_run
 from smopd.runs.model_card import model_card
-from smopd.runs.run import Run
 from smopd.trainer_names import MAPPING, explain_name
 
 if TYPE_CHECKING:

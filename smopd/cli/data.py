@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Arg, Json, Opt, stoppable
+from smopd.cli.options import Arg, Json, Opt, Texts, stoppable
 from smopd.data import load_examples, save_examples, stats
 from smopd.data.pocket_world import generate
 from smopd.data.sharding import by_rule
@@ -32,7 +32,6 @@ Concurrency = Annotated[int, Opt(min=1, help="llm: concurrent requests.")]
 Tries = Annotated[int, Opt(min=1, help="llm: attempts per request; each retry includes the failure reason.")]
 Fallback = Annotated[str, Opt(help="llm: what happens to a request after the last attempt: rule or drop.")]
 Cache = Annotated[Path | None, Opt(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
-Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to exclude. May be repeated.")]
 AnswerField = Annotated[str, Opt(help="Answer field: a number, '... #### n', any text, or an object.")]
 _PROMPT = "System prompt; default the row's field 'system', else the task's own."
 DOMAINS = "math,actions,database,code"
@@ -63,7 +62,7 @@ def data_pocket(
 def data_build(
     raw: Annotated[Path, Arg(help="Folder of raw public files (see docs/data.md).")],
     out: Annotated[Path, Arg(help="JSONL file to write; its data card goes beside it.")],
-    eval_: Evals = None,
+    eval_: Annotated[Texts, Opt("--eval", help="Evaluation file to exclude. May be repeated.")] = None,
     domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,
     total: Annotated[int, Opt(min=0, help="Number of examples, evenly over the domains; 0 = all.")] = 12165,
     seed: Annotated[int, Opt(help="Seed for the choice and order of examples.")] = 0,

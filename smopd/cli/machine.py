@@ -22,7 +22,6 @@ ModelConfig = Opt(help="A transformers config.json, or its folder, instead of mo
 _mfu_help = "Fraction of the published compute rate that prefill and scoring reach."
 _middle_help = "Mean tokens of a middle reply; default 75% of rollout.middle_tokens."
 _answer_help = "Mean tokens of an answer; default 35% of rollout.answer_tokens."
-Markdown = Opt("--markdown", help="Print a Markdown table with a row per recipe.")
 
 
 def doctor(
@@ -50,10 +49,7 @@ def doctor(
 
         out = out or Path("bench-gpu.json")
         measures = report(size, reps or 5, dtype, only, track, out)
-        if as_json:
-            emit(measures)
-            return
-        say(markdown(measures), "")
+        output(as_json, measures, markdown(measures), "")
         say(f"written: {out}", err=True)
         return
     options = {"--size": size, "--reps": reps, "--dtype": dtype, "--only": only, "--out": out}
@@ -87,7 +83,7 @@ def plan(
     middle: Annotated[float | None, Opt(callback=finite, min=1, help=_middle_help)] = None,
     answer: Annotated[float | None, Opt(callback=finite, min=1, help=_answer_help)] = None,
     set_: Set = None,
-    as_markdown: Annotated[bool, Markdown] = False,
+    as_markdown: Annotated[bool, Opt("--markdown", help="Print a Markdown table, a row per recipe.")] = False,
     as_json: Json = False,
 ) -> None:
     """Plan a run: does it fit, how long does it take, and what to change.

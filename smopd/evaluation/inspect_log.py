@@ -54,9 +54,7 @@ def inspect_log(folder: Path) -> Any:
         eval=log.EvalSpec(
             created=finished,
             task="smopd",
-            task_id=folder.name,
-            eval_id=folder.name,
-            run_id=folder.name,
+            **dict.fromkeys(("task_id", "eval_id", "run_id"), folder.name),
             dataset=log.EvalDataset(name=Path(str(identity.get("data"))).name, samples=items),
             model=f"smopd/{identity.get('model')}",
             config=log.EvalConfig(epochs=summary["runs"]),
