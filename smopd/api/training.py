@@ -15,6 +15,7 @@ from smopd.progress import track, training_note
 from smopd.runs.evaluations import slug
 from smopd.runs.run import Run
 from smopd.runs.target import Named, identify
+from smopd.tracking import quiet
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
 from smopd.verify import custom, load_verifiers
@@ -135,10 +136,7 @@ def run_training(
         config = call.config(settings)
         folder = RunFolder(out, config)
         try:
-            if progress:
-                train_run(config, folder, track, training_note, hooks)
-            else:
-                train_run(config, folder, hooks=hooks)
+            train_run(config, folder, track if progress else quiet, training_note, hooks)
         except Stopped as stopped:
             saved = f"everything is saved in {out}, and the same call resumes it"
             raise KeyboardInterrupt(f"stopped after step {stopped.step}; {saved}") from None

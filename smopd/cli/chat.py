@@ -106,8 +106,6 @@ class _Screen:
         if self.typed:
             with suppress(ImportError):
                 import readline  # noqa: F401 - makes the line editable
-        elif hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="replace")
         while True:
             try:
                 line = self._read()

@@ -65,7 +65,7 @@ def main() -> None:
     log.setLevel(logging.INFO)
     guard_logs()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # after its retries smopd reports the error
-    for stream in (sys.stdout, sys.stderr):  # do not fail on terminals of another encoding
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # do not fail on text of another encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
