@@ -108,8 +108,7 @@ def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: 
 def method_file(method: Method) -> Written:
     def compose() -> str:
         source = Source()
-        declared = source.expression(method)
-        text = source.text(f"METHODS = [{declared}]")
+        text = source.text(f"METHODS = [{source.expression(method)}]")
         module = sys.modules["smopd_trial"] = ModuleType("smopd_trial")
         try:
             exec(compile(text, "<source>", "exec", dont_inherit=True), vars(module))

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FIELDS = {setting: name for name, setting in MAPPING.items()}
-# Fields of MAPPING that transformers' TrainingArguments have too.
-SHARED = ("max_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta1",
-          "adam_beta2", "adam_epsilon", "max_grad_norm", "seed", "per_device_train_batch_size",
-          "save_steps")  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -100,20 +96,20 @@ class SMOPDConfig:
         from transformers import TrainingArguments
 
         train, values = config.train, flatten(config.model_dump())
-        return TrainingArguments(
-            **{name: values[MAPPING[name]] for name in SHARED},
-            output_dir=output_dir,
-            gradient_accumulation_steps=max(1, train.rollouts // train.micro_batch),
-            logging_steps=self.logging_steps,
-            save_strategy="steps",
-            eval_strategy="steps" if train.eval_every else "no",
-            eval_steps=train.eval_every or None,
-            metric_for_best_model=self.metric_for_best_model,
-            greater_is_better=True if self.metric_for_best_model else None,
-            report_to="none",
-            # Without it transformers would drop accelerate's process group on a machine without a GPU.
-            use_cpu=default_device().type == "cpu",
-        )
+        shared = TrainingArguments.__dataclass_fields__.keys() & MAPPING
+        arguments = {name: values[MAPPING[name]] for name in shared} | {
+            "output_dir": output_dir,
+            "gradient_accumulation_steps": max(1, train.rollouts // train.micro_batch),
+            "logging_steps": self.logging_steps,
+            "save_strategy": "steps",
+            "eval_strategy": "steps" if train.eval_every else "no",
+            "eval_steps": train.eval_every or None,
+            "metric_for_best_model": self.metric_for_best_model,
+            "greater_is_better": True if self.metric_for_best_model else None,
+            "report_to": "none",
+        }
+        # Without use_cpu transformers would drop accelerate's process group on a machine without a GPU.
+        return TrainingArguments(**arguments, use_cpu=default_device().type == "cpu")
 
 
 def _as_field(key: str, value: Any) -> str:
@@ -208,8 +204,7 @@ class SMOPDTrainer:
         of_training = ("objective.", "train.", "optim.", "rollout.", "lora.", "teacher.")
         settings = {k: v for k, v in call.settings.items() if not k.startswith(of_training)}
         settings |= how.pop("settings", {})
-        tokenizer = self.processing_class if call.inputs.model else None
-        how |= {"tokenizer": tokenizer, "settings": settings}
+        how |= {"tokenizer": self.processing_class if call.inputs.model else None, "settings": settings}
         return evaluate(self._model, examples, verifier=self.verifier, progress=False, **how)
 
     def save_model(self, output_dir: str | Path | None = None) -> Path:

@@ -126,8 +126,7 @@ def _show_grid(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -
     plan = folder.study
     states = {}
     for job in listed:
-        begun = "begun" if (job.folder / METRICS).exists() else "open"
-        states[job.label] = "done" if job.done else begun
+        states[job.label] = "done" if job.done else "begun" if (job.folder / METRICS).exists() else "open"
     facts = {"study": plan.name, "folder": str(folder.path), "cells": states}
     size = f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n"
     lines = [f"  {state:<6} {label}" for label, state in states.items()]

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,11 +32,8 @@ SUMMARY = {
     **{f"{view}_minus_full?": _CHANGE for view in VIEWS},
 }  # fmt: skip
 _TURN = {"user": str, "reply": str, "tokens": (int, None), "right?": bool}
-CONVERSATION = {
-    "id": str, "view": str, "run": int, "task": str, "shards": int, "turns": [_TURN], "correct": bool,
-    "any_correct": bool, "extracted": (str, None), "status": str, "detail": str, "system": str, "full": str,
-    "answer": dict,
-}  # fmt: skip
+CONVERSATION: dict[str, Any] = {field.name: field.type for field in fields(Outcome)}
+CONVERSATION |= {"view": str, "turns": [_TURN], "extracted": (str, None), "answer": dict}
 # Keys of an evaluation's identity: which model was evaluated, and how it was computed.
 MODEL_KEYS = ("model", "weights", "adapter", "dtype", "quantize", "engine")
 INPUTS = "inputs"  # folder of the files made from Python objects

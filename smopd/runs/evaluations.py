@@ -74,8 +74,7 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Eva
         if side and not served and (side != BASE or known.get("model") == config.model.path):
             where = os.path.relpath(folder, run)
             evaluations[folder.resolve()] = Evaluated(folder, where, side, known, load_summary(folder))
-    inside = sorted(evaluations.values(), key=lambda e: (not e.where.startswith(EVAL), e.where))
-    return inside, gone
+    return sorted(evaluations.values(), key=lambda e: (not e.where.startswith(EVAL), e.where)), gone
 
 
 def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
@@ -132,8 +131,7 @@ def slug(name: str, default: str = "eval") -> str:
 
 
 def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -> None:
-    where = os.path.relpath(place, run)
-    row = {"folder": where, "side": side, "of": of, "settings": list(settings)}
+    row = {"folder": os.path.relpath(place, run), "side": side, "of": of, "settings": list(settings)}
     try:
         if row not in read_rows(run, EVALUATED):
             append_jsonl(run / EVALUATED, row)
