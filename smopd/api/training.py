@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from smopd.api.inputs import Inputs, judged_examples, materialize_inputs, model_settings
+from smopd.api.inputs import Inputs, materialize_inputs, model_settings
 from smopd.config import MAY_CHANGE, Config, load_config
 from smopd.config_io import flatten, scalar
 from smopd.errors import UserError
@@ -115,11 +115,7 @@ def run_training(
     load_verifiers([f for f in base.data.verifiers if verifier is None or Path(f).parent.name != INPUTS])
     if verifier is not None and rows["train"] is None:
         rows = {**rows, "train": base.data.train}  # they become examples of its task
-    examples, judges = judged_examples(rows, verifier, "train, eval")
-    if judges:  # first, because examples carry its task: complain about a changed function before them
-        call.inputs.add_verifier(judges)
-    for split, part in examples.items():
-        call.inputs.add_examples(split, part)
+    call.inputs.add_examples(rows, verifier, "train, eval")
     custom.unload_verifiers()
 
     from smopd.runs.writer import RunFolder
