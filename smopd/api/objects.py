@@ -1,10 +1,6 @@
-"""Turn a verifier or a method that was passed as a Python object into the text of a file.
-
-A run executes and keeps the file, so it can resume from the command line too, and a change is noticed. A
-function or class is written as `inspect.getsource` gives it, below what it looks up in its module: other
-functions and classes, imports, and plain data with its current value. An object without such a text (a
-lambda, a closure, an object with a state) is used directly in this process; its file says so, and any other
-process stops there with that message.
+"""Turn a verifier or a method that was passed as a Python object into the text of a file, which a run keeps
+and executes. A function or class is written as `inspect.getsource` gives it, below what it looks up in its
+module. An object without such a text is used directly in this process; any other process stops at its file.
 """
 
 import ast
