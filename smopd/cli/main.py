@@ -51,9 +51,6 @@ _recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit), a TOM
 MethodOption = Annotated[str | None, Opt("--method", help=_method_help)]
 DryRun = Annotated[bool, Opt("--dry-run", help="Check and print the resolved settings; train nothing.")]
 World = Literal["pocket", "everyday"]
-WORLDS: dict[World, tuple[str, str]] = {
-    "pocket": ("pocket", "runs/quickstart"), "everyday": ("smollm2", "runs/real")
-}  # fmt: skip
 
 
 def main() -> None:
@@ -137,8 +134,8 @@ def quickstart(
       smopd quickstart --out runs/seed7 --set seed=7
       smopd quickstart --world everyday
     """
-    recipe, default = WORLDS[world]
-    out = out or Path(default)
+    recipe, default = ("pocket", "quickstart") if world == "pocket" else ("smollm2", "real")
+    out = out or Path("runs") / default
     config = _config(recipe, set_, method, dry_run)
     from smopd.runs.writer import RunFolder
     from smopd.training.runs import quickstart_run
