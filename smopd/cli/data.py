@@ -145,11 +145,11 @@ def data_stats(
         _new(plot)
     load_verifiers(verifiers or ())
     facts = stats.describe(load_examples(path))
-    parts, printed = stats.tables(facts), {"file": path, **facts}
+    shown, lines = {"file": path, **facts}, []
     if plot:
         write_text(plot, stats.plot(facts, Path(path).name, plot.suffix == ".html"))
-        parts, printed = [*parts, f"Chart: {plot}"], {**printed, "plot": str(plot)}
-    output(as_json, printed, *parts)
+        shown["plot"], lines = str(plot), [f"Chart: {plot}"]
+    output(as_json, shown, *stats.tables(facts), *lines)
 
 
 @data_app.command("shard")
