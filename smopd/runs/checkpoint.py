@@ -96,23 +96,21 @@ def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
     from safetensors.torch import save_file
 
     state = optimizer.state_dict()
-    tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, dict[str, Any]] = {}
-    for index, kept in state["state"].items():
-        for name, value in kept.items():
-            if isinstance(value, torch.Tensor):
-                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
-            else:
-                values.setdefault(str(index), {})[name] = value
+    tensors = {
+        f"{index}.{name}": tensor.detach().cpu().contiguous()
+        for index, kept in state["state"].items()
+        for name, tensor in kept.items()
+    }
     save_file(tensors, folder / "optimizer.safetensors")
-    write_json(folder / "optimizer.json", {"param_groups": state["param_groups"], "values": values})
+    # The state of AdamW has tensors only, no other values.
+    write_json(folder / "optimizer.json", {"param_groups": state["param_groups"], "values": {}})
 
 
 def _load_optimizer(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     plain = read_json(folder / "optimizer.json")
-    state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["values"].items()}
+    state: dict[int, dict[str, Any]] = {}
     for key, tensor in load_file(folder / "optimizer.safetensors").items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = tensor
