@@ -194,22 +194,18 @@ def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
     odd = isinstance(value, bool) and kind in (int, float)
     if odd or not isinstance(value, (int, float) if kind is float else kind):
         return "", f"expected {NAMES[kind]}, found {NAMES.get(type(value), type(value).__name__)}"
-    inside: Any = value
-    parts: list[tuple[Any, Any, Any]] = []  # name, value, shape
+    inside: dict[Any, tuple[Any, Any]] = {}  # by name: value and shape
     if isinstance(shape, list):
-        parts = [(number, item, shape[0]) for number, item in enumerate(inside, 1)]
+        inside = {number: (item, shape[0]) for number, item in enumerate(value, 1)}
     elif isinstance(shape, dict) and str in shape:
-        parts = [(key, item, shape[str]) for key, item in inside.items()]
+        inside = {key: (item, shape[str]) for key, item in value.items()}
     elif isinstance(shape, dict):
-        missing = [key for key in shape if not key.endswith("?") and key not in inside]
-        if missing:
+        if missing := [key for key in shape if not key.endswith("?") and key not in value]:
             return f".{missing[0]}", "missing"
-        known = ((key.rstrip("?"), inner) for key, inner in shape.items())
-        parts = [(key, inside[key], inner) for key, inner in known if key in inside]
-    for name, item, inner in parts:
-        if (problem := _problem(item, inner)) is not None:
-            return f".{name}{problem[0]}", problem[1]
-    return None
+        known = {key.rstrip("?"): inner for key, inner in shape.items()}
+        inside = {key: (value[key], inner) for key, inner in known.items() if key in value}
+    named = ((name, _problem(*pair)) for name, pair in inside.items())
+    return next(((f".{name}{problem[0]}", problem[1]) for name, problem in named if problem), None)
 
 
 def require_writable(path: Path) -> None:

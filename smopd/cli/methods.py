@@ -1,6 +1,6 @@
 """`smopd methods`: the table of all methods, by group; `smopd methods show NAME`: one method in full."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -8,21 +8,14 @@ from smopd.cli.options import Arg, Json, verb_with
 from smopd.config import load_config, plan_of
 from smopd.config_io import describe_fields, flatten
 from smopd.errors import UserError
-from smopd.methods import DEFAULT, METHODS, Method, find_method
+from smopd.methods import DEFAULT, METHODS, Group, Method, find_method
 from smopd.printing import output
 from smopd.tables import Row, Table
 
 TITLE = "The methods that --method takes."
 methods_app = typer.Typer(cls=verb_with("show"), add_completion=False, help=TITLE)
-GROUPS = {
-    "paper": "This paper",
-    "compared": "Compared in the paper",
-    "related": "Related methods",
-    "baselines": "Baselines",
-    "controls": "Controls",
-    "ours": "Ours",
-    "yours": "Yours",
-}
+TITLES = {"paper": "This paper", "compared": "Compared in the paper", "related": "Related methods"}
+GROUPS = {group: TITLES.get(group, group.capitalize()) for group in get_args(Group)}
 
 
 @methods_app.command("run")

@@ -86,9 +86,8 @@ def _describe_training(config: Config, adapter: Path, run: Path) -> dict[str, An
 
 def _settings(config: Config) -> list[str]:
     """The tables of the config, without local paths and addresses."""
-    data: dict[str, Any] = {
-        name: public(getattr(config.data, name)) for name in ("train", "eval", "databases")
-    }
+    names = ("train", "eval", "databases")
+    data: dict[str, Any] = {name: public(getattr(config.data, name)) for name in names}
     data["verifiers"] = [public(name) for name in config.data.verifiers]
     model = {"path": public(config.model.path), "adapter": public(config.model.adapter)}
     parts = {"model": config.model.model_copy(update=model), "data": config.data.model_copy(update=data)}
