@@ -47,6 +47,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 @contextmanager
+def explain_os_errors(what: str) -> Iterator[None]:
+    """Turn a failed read or write into a UserError: `what` failed, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}") from None
+
+
+@contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
     """Yield another path for a folder; at the end it is renamed to `final`, which is complete or absent."""
     partial = final.with_name(f".partial-{final.name}")

@@ -17,7 +17,7 @@ from smopd.data import Example
 from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
-from smopd.files import digest, jsonl, write_text
+from smopd.files import digest, explain_os_errors, jsonl, write_text
 from smopd.lazy import torch
 from smopd.methods import Method
 from smopd.plugins import register_in_memory_module
@@ -160,10 +160,8 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
             advice = "pass the same, or choose another out="
             raise UserError(f"{path}: what is passed now is not what this folder was begun with; {advice}")
         new.append(path)
-        try:
+        with explain_os_errors(f"{path}: cannot be written"):
             write_text(path, text)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
     if inputs.model and not (folder / "model" / "config.json").exists():
         model, tokenizer = inputs.model
         new += [folder / "model", folder / ".model"]

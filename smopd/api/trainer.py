@@ -18,7 +18,7 @@ from smopd.config_io import flatten
 from smopd.data.columns import rereadable
 from smopd.devices import default_device
 from smopd.errors import UserError
-from smopd.files import write_text
+from smopd.files import explain_os_errors, write_text
 from smopd.machine import process_count
 from smopd.methods import Method
 from smopd.models import load_renderer
@@ -249,14 +249,12 @@ class SMOPDTrainer:
 
 def _save(run: Run, out: Path) -> Path:
     adapter, config = run.adapter, run.config
-    try:
+    with explain_os_errors(f"{out}: the model cannot be written"):
         out.mkdir(parents=True, exist_ok=True)
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             shutil.copyfile(adapter / name, out / name)
         load_renderer(config).tokenizer.save_pretrained(out)
         write_text(out / "README.md", model_card(run.path.name, config, adapter, run.path, dtype=""))
-    except OSError as error:
-        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
     return out
 
 

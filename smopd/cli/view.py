@@ -1,6 +1,6 @@
 """`smopd view`: pages about runs; `smopd report`: a run or study; `smopd watch`: a run while it trains."""
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,14 +82,12 @@ def watch(
 
         from rich.live import Live
 
-        try:
-            with Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True) as live:
-                live.refresh()
-                while (now := status(run))["step"] < now["steps"]:
-                    time.sleep(every)
-                    live.update(frame(run, terminal.width), refresh=True)
-        except KeyboardInterrupt:
-            pass
+        live = Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True)
+        with suppress(KeyboardInterrupt), live:
+            live.refresh()
+            while (now := status(run))["step"] < now["steps"]:
+                time.sleep(every)
+                live.update(frame(run, terminal.width), refresh=True)
     terminal.print(frame(run, terminal.width))
 
 

@@ -78,10 +78,8 @@ class EvaluationFolder:
         self._stack.close()
 
     def _claim(self) -> None:
-        try:
+        with files.explain_os_errors(f"{self.path}: the evaluation cannot be written"):
             self._stack.enter_context(files.locked(self.path / LOCK, "plays this evaluation"))
-        except OSError as error:
-            raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
         self._held = True
 
     def outcomes(self) -> list[Outcome]:
@@ -94,7 +92,7 @@ class EvaluationFolder:
             if (self.path / "evaluation.json").exists():  # it did not before
                 what = "another process began this evaluation meanwhile"
                 raise UserError(f"{self.path}: {what}; run the same command to resume")
-        try:
+        with files.explain_os_errors(f"{self.path}: the evaluation cannot be written"):
             if not (self.path / "evaluation.json").exists():
                 files.write_json(self.path / "evaluation.json", self.identity)
             if not self._mended and self._file.exists():
@@ -104,8 +102,6 @@ class EvaluationFolder:
                 file.write(_lines(outcomes).encode())
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
         """Write the conversations in their final order, then the summary, which marks the end."""

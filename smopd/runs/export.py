@@ -12,7 +12,7 @@ from typing import Any
 
 from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.files import new_folder, read_json, require_writable, write_json, write_text
+from smopd.files import explain_os_errors, new_folder, read_json, require_writable, write_json, write_text
 from smopd.lazy import torch
 from smopd.models.adapter_files import CONFIG, WEIGHTS, first_line, load_adapter, resolve_adapter
 from smopd.models.checksums import checkpoints
@@ -44,13 +44,10 @@ def export(
     write: Callable[[Path], None] = partial(_copy_adapter, config, adapter)
     if wanted:
         write = _model_writer(config, adapter, wanted, track)
-    try:
-        with new_folder(out) as unfinished:
-            with track(f"writing {out}"):
-                write(unfinished)
-            write_text(unfinished / "README.md", model_card(name or out.name, config, adapter, run, wanted))
-    except OSError as error:
-        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
+    with explain_os_errors(f"{out}: the model cannot be written"), new_folder(out) as unfinished:
+        with track(f"writing {out}"):
+            write(unfinished)
+        write_text(unfinished / "README.md", model_card(name or out.name, config, adapter, run, wanted))
     written = sorted(path.name for path in out.iterdir())
     summary = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
     return {**summary, "dtype": wanted or None, "files": written}
