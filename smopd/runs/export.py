@@ -62,10 +62,11 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
     with track(f"folding in {adapter}"):
         adapted: Any = load_adapter(chat.model, adapter)
         try:
-            model = adapted.merge_and_unload(safe_merge=True).to(getattr(torch, wanted))
+            merged = adapted.merge_and_unload(safe_merge=True)
         except (ValueError, RuntimeError) as error:
             problem = f"the adapter cannot be merged into the model: {first_line(error)}"
             raise UserError(f"{adapter}: {problem}") from None
+        model = merged.to(getattr(torch, wanted))
     from transformers import GenerationConfig
 
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
