@@ -200,8 +200,8 @@ def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
         problems = [_problem(value, one) for one in shape]
         return None if None in problems else next((one for one in problems if one and one[0]), problems[0])
     kind: Any = shape if isinstance(shape, type) else type(shape)
-    odd = isinstance(value, bool) and kind in (int, float)
-    if odd or not isinstance(value, (int, float) if kind is float else kind):
+    kinds: Any = (int, float) if kind is float else kind
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind in (int, float)):
         return "", f"expected {NAMES[kind]}, found {NAMES.get(type(value), type(value).__name__)}"
     inside: dict[Any, tuple[Any, Any]] = {}  # by name: value and shape
     if isinstance(shape, list):
