@@ -5,33 +5,20 @@ chosen on the command line, --set. Defaults are the paper's values, or the proje
 silent. The output folder and the device are not settings, since they are not part of an experiment.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model, field_validator
 
-from smopd.config_io import (
-    check,
-    choices,
-    config_hash,
-    describe_fields,
-    flatten,
-    hash_values,
-    nest,
-    parse_override,
-    read_toml,
-    to_toml,
-)
+from smopd.config_io import check, choices, flatten, hash_values, nest, parse_override, read_toml
 from smopd.errors import UserError
 from smopd.methods import DEFAULT, METHODS, find_method, in_file
 from smopd.plugins import calling, file_text_digest, unexpected
 from smopd.settings import Section, Settings
 from smopd.trainer_names import RENAMED, explain_name
 from smopd.verify.sections import Prompts, Rules
-
-__all__ = ["Config", "config_hash", "describe", "load_config", "recipe_names", "settings_hash", "to_toml"]
 
 RECIPES = Path(__file__).parent / "recipes"
 # Settings that may change when a run is resumed, since no result depends on them: the engine and its address,
@@ -169,10 +156,6 @@ def settings_hash(config: Config) -> str:
     if file := in_file(config.method):
         values["method file"] = file_text_digest(file)
     return hash_values({k: v for k, v in values.items() if not k.startswith(MAY_CHANGE)})
-
-
-def describe() -> Iterator[tuple[str, Any, str]]:
-    return describe_fields(Config)
 
 
 def _read_recipe(recipe: str | Path) -> tuple[str, dict[str, Any]]:

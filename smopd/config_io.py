@@ -62,14 +62,12 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_toml(path: Path, source: str) -> dict[str, Any]:
     """Read a TOML file; a broken one raises a UserError with file, line and column."""
+    text = read_text(path, source)
     try:
-        return tomllib.loads(read_text(path, source))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{source}: not valid TOML: {error}") from error
-    except UserError:
-        raise
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{source}: not valid TOML: {json_problem(error)}") from None
+        problem = error if isinstance(error, tomllib.TOMLDecodeError) else json_problem(error)
+        raise UserError(f"{source}: not valid TOML: {problem}") from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:

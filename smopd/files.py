@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import tempfile
@@ -43,6 +44,28 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         with suppress(OSError):  # keep the original error
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def explain_os_errors(what: str) -> Iterator[None]:
+    """Turn a failed read or write into a UserError: `what` failed, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}") from None
+
+
+@contextmanager
+def new_folder(final: Path) -> Iterator[Path]:
+    """Yield another path for a folder; at the end it is renamed to `final`, which is complete or absent."""
+    partial = final.with_name(f".partial-{final.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        yield partial
+        os.rename(partial, final)
+        sync(final.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -117,10 +140,9 @@ def read_python(path: Path, name: str = "", kind: str = "file") -> str:
 
 
 def read_json(path: Path, kind: str = "file", advice: str = "") -> Any:
+    text = read_text(path, kind=kind)
     try:
-        return parse_json(read_text(path, kind=kind))
-    except UserError:
-        raise
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         advice = advice and f"; {advice}"
         raise UserError(f"{path}: not valid JSON: {json_problem(error)}{advice}") from None
@@ -178,25 +200,21 @@ def _problem(value: Any, shape: Any) -> tuple[str, str] | None:
         problems = [_problem(value, one) for one in shape]
         return None if None in problems else next((one for one in problems if one and one[0]), problems[0])
     kind: Any = shape if isinstance(shape, type) else type(shape)
-    odd = isinstance(value, bool) and kind in (int, float)
-    if odd or not isinstance(value, (int, float) if kind is float else kind):
+    kinds: Any = (int, float) if kind is float else kind
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind in (int, float)):
         return "", f"expected {NAMES[kind]}, found {NAMES.get(type(value), type(value).__name__)}"
-    inside: Any = value
-    parts: list[tuple[Any, Any, Any]] = []  # name, value, shape
+    inside: dict[Any, tuple[Any, Any]] = {}  # by name: value and shape
     if isinstance(shape, list):
-        parts = [(number, item, shape[0]) for number, item in enumerate(inside, 1)]
+        inside = {number: (item, shape[0]) for number, item in enumerate(value, 1)}
     elif isinstance(shape, dict) and str in shape:
-        parts = [(key, item, shape[str]) for key, item in inside.items()]
+        inside = {key: (item, shape[str]) for key, item in value.items()}
     elif isinstance(shape, dict):
-        missing = [key for key in shape if not key.endswith("?") and key not in inside]
-        if missing:
+        if missing := [key for key in shape if not key.endswith("?") and key not in value]:
             return f".{missing[0]}", "missing"
-        known = ((key.rstrip("?"), inner) for key, inner in shape.items())
-        parts = [(key, inside[key], inner) for key, inner in known if key in inside]
-    for name, item, inner in parts:
-        if (problem := _problem(item, inner)) is not None:
-            return f".{name}{problem[0]}", problem[1]
-    return None
+        known = {key.rstrip("?"): inner for key, inner in shape.items()}
+        inside = {key: (value[key], inner) for key, inner in known.items() if key in value}
+    named = ((name, _problem(*pair)) for name, pair in inside.items())
+    return next(((f".{name}{problem[0]}", problem[1]) for name, problem in named if problem), None)
 
 
 def require_writable(path: Path) -> None:
@@ -244,17 +262,13 @@ def _write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-class Held(Exception):
-    """Another process holds the lock; the message names it."""
-
-
 _held: set[int] = set()
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file during the block, or raise `Held`; yields False if the file system has no locks."""
-    descriptor, works = _acquire(path)
+def locked(path: Path, busy: str) -> Iterator[bool]:
+    """Hold a lock file; yields False if the file system has none. `busy`: what another holder does."""
+    descriptor, works = _acquire(path, busy)
     _held.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)
@@ -268,28 +282,29 @@ def locked(path: Path) -> Iterator[bool]:
             os.close(descriptor)
 
 
-def _acquire(path: Path) -> tuple[int, bool]:
+def _acquire(path: Path, busy: str) -> tuple[int, bool]:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        kept = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            there = os.stat(path)
+            if kept := os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return descriptor, True
         except BlockingIOError:
             holder = os.pread(descriptor, 1000, 0).decode("utf-8", "replace").strip() or "another process"
-            os.close(descriptor)
-            raise Held(holder) from None
+            advice = "wait for it, stop it, or choose another --out"
+            raise UserError(f"{path.parent}: another process {busy} ({holder}); {advice}") from None
         except FileNotFoundError:  # its last holder removed it between our open and our lock
-            os.close(descriptor)
             continue
         except OSError as error:
-            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL):
-                return descriptor, False
-            os.close(descriptor)
-            raise
-        if os.path.samestat(there, os.fstat(descriptor)):
-            return descriptor, True
-        os.close(descriptor)
+            no_locks = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+            if not (kept := error.errno in no_locks):
+                raise
+            return descriptor, False
+        finally:
+            if not kept:
+                os.close(descriptor)
 
 
 def _forget() -> None:

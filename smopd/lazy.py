@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
     """`__getattr__` and `__all__` of the package whose `__init__.py` is `file`."""
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
-    homes = {
-        a.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names
-    }
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names}
 
     def find(name: str) -> Any:
         home = homes.get(name)

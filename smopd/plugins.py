@@ -78,11 +78,11 @@ def calling(part: Any, describe: Callable[[], str], made_at: str = "") -> Iterat
         raise error.within(describe(), place_of(part) or made_at) from error.__cause__
     except UserError:
         raise
+    except Unexpected as error:
+        raise PartError(place_of(part) or made_at, describe(), str(error)) from None
     except Exception as error:
-        frames = [] if isinstance(error, Unexpected) else _frames(error)
+        frames = _frames(error)
         place = _place(frames[-1]) if frames else place_of(part) or made_at
-        if isinstance(error, Unexpected):
-            raise PartError(place, describe(), str(error)) from None
         if is_out_of_memory(error) or not place:
             raise
         raise PartError(place, describe(), _describe_error(error)) from error

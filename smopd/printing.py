@@ -30,6 +30,15 @@ def show(*parts: Any) -> None:
         console().print(part)
 
 
+def output(as_json: bool, facts: dict[str, Any], *parts: Any) -> None:
+    """Print a verb's result: the facts as one JSON object, or else the texts and tables."""
+    if as_json:
+        emit(facts)
+        return
+    for part in parts:
+        say(part) if isinstance(part, str) else show(part)
+
+
 def console(**settings: Any) -> "Console":
     """A rich console that prints text literally: no markup, no escape sequences, no emoji codes."""
     from rich.console import Console

@@ -69,9 +69,7 @@ class DataSettings(Section):
     train: str = Field("pocket:train", min_length=1, description='training examples: file or "pocket:train"')
     eval: str = Field("pocket:eval", min_length=1, description='evaluation examples: file or "pocket:eval"')
     train_limit: int = Field(0, ge=0, description="use only the first N training examples; 0 = all")
-    cluster: int = Field(
-        1, ge=1, description="training examples with the same system prompt drawn in a row; they share a pass"
-    )
+    cluster: int = Field(1, ge=1, description="examples of one system prompt drawn in a row, sharing a pass")
     verifiers: list[str] = Field([], description="Python files with @verifier functions")
     databases: str = Field("", description="database task: folder with ID/ID.sqlite; empty = generated ones")
 
@@ -82,9 +80,7 @@ class RolloutSettings(Section):
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus sampling; 1 = off")
     top_k: int = Field(20, ge=0, description="sample among the k most likely tokens; 0 = off")
     merge: bool = Field(False, description="sample with the adapter merged: faster, more memory")
-    ahead: int = Field(
-        1, ge=1, le=1000, description="steps whose conversations are sampled together, see docs/staleness.md"
-    )
+    ahead: int = Field(1, ge=1, le=1000, description="steps sampled together, see docs/staleness.md")
     overlap: bool = Field(False, description="servers: sample the next block while this one is trained")
     middle_tokens: int = Field(256, ge=1, le=1_000_000, description="token limit of a middle reply")
     answer_tokens: int = Field(1024, ge=1, le=1_000_000, description="token limit of an answer or FULL reply")
@@ -108,9 +104,7 @@ class EngineSettings(Section):
     adapters: str = Field("", description="vllm-http: folder all servers can read; empty = in the run folder")
     memory: float = Field(0.3, gt=0, le=1, description="vllm: fraction of the GPU's memory it may use")
     max_length: int = Field(0, ge=0, description="vllm: maximum tokens of context and reply; 0 = the model's")
-    args: list[str] = Field(
-        [], description='vllm: further engine arguments of vLLM, such as "tensor_parallel_size=2"'
-    )
+    args: list[str] = Field([], description='vllm: its further arguments, such as "tensor_parallel_size=2"')
     sleep: bool = Field(False, description="vllm: release the GPU's memory while training")
     gap_warning: float = Field(
         0.05, gt=0, description="warn if sampling and training log-probabilities differ by more, nats a token"
@@ -156,9 +150,7 @@ class TrainSettings(Section):
     steps: int = Field(100, ge=1, description="optimizer steps")
     rollouts: int = Field(8, ge=1, le=100_000, description="examples rolled out for one step")
     micro_batch: int = Field(1, ge=1, description="rollouts scored at once; changes memory and speed alone")
-    row_tokens: int = Field(
-        2048, ge=1, description="packed tokens per scoring pass; changes memory and speed, not the result"
-    )
+    row_tokens: int = Field(2048, ge=1, description="tokens per scoring pass; changes memory and speed alone")
     recompute: bool = Field(False, description="gradient checkpointing: less memory, more computation")
     checkpoint_every: int = Field(10, ge=1, description="steps between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="number of latest checkpoints kept on disk")
@@ -203,9 +195,7 @@ class UserSettings(Section):
     concurrency: int = Field(16, ge=1, le=10_000, description="concurrent requests per server")
     timeout: float = Field(600.0, gt=0, description="timeout of a request, in seconds")
     retries: int = Field(3, ge=0, description="retries of a failed request or an unusable answer")
-    temperature: float = Field(
-        1.0, ge=0, description="temperature of the user's messages; labels and extractions are greedy"
-    )
+    temperature: float = Field(1.0, ge=0, description="of the user's messages; all else is greedy")
 
 
 class Settings(Section):

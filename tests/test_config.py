@@ -15,17 +15,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.runs import complaint, flat
 
-from smopd.config import (
-    RECIPES,
-    Config,
-    config_class,
-    config_hash,
-    describe,
-    load_config,
-    recipe_names,
-    to_toml,
-)
-from smopd.config_io import flatten, leaves, nest
+from smopd.config import RECIPES, Config, config_class, load_config, recipe_names
+from smopd.config_io import config_hash, describe_fields, flatten, leaves, nest, to_toml
 from smopd.methods import METHODS
 from smopd.settings import ENGINES, LARGEST
 
@@ -54,7 +45,7 @@ def test_defaults_obey_their_own_bounds() -> None:
 
 
 def test_every_setting_is_described() -> None:
-    rows = list(describe())
+    rows = list(describe_fields(Config))
     assert [key for key, _, _ in rows] == list(leaves(Config))
     assert {key: default for key, default, _ in rows} == flat(Config())
     assert all(description for _, _, description in rows)
@@ -410,6 +401,8 @@ def test_the_hash_sees_every_setting() -> None:
 
 
 def test_the_hash_is_the_same_in_another_process() -> None:
-    code = "from smopd.config import *; print(config_hash(load_config('pocket')))"
+    code = (
+        "from smopd.config import *; from smopd.config_io import *; print(config_hash(load_config('pocket')))"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == config_hash(load_config("pocket"))

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from smopd.config import describe
+from smopd.config import Config
 from smopd.config_io import describe_fields
 from smopd.methods import METHODS
 
@@ -35,7 +35,7 @@ def page() -> str:
     families = defaultdict(list)
     for method in METHODS.values():
         families[method.section].append(f"`{method.name}`")
-    parts = [HEAD, table(row for row in describe() if not row[0].startswith("objective."))]
+    parts = [HEAD, table(row for row in describe_fields(Config) if not row[0].startswith("objective."))]
     for section, names in families.items():
         rows = ((f"objective.{key}", default, text) for key, default, text in describe_fields(section))
         parts.append(f"\n## Settings of {', '.join(names)}\n{table(rows)}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smopd.api.inputs import judged_examples, materialize_inputs, verifier_facts
+from smopd.api.inputs import materialize_inputs, verifier_facts
 from smopd.api.objects import EVERY
 from smopd.api.training import TrainingCall, toml
 from smopd.config import Config
@@ -86,10 +86,7 @@ def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
         names = custom.loaded_tasks()
         known = tasks.find(names[0]) if len(names) == 1 else None
         every = any(EVERY in verifier_facts(Path(file)) for file in config.data.verifiers)
-    judged, judges = judged_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
-    if judges:
-        call.inputs.add_verifier(judges)
-    call.inputs.add_examples("eval", judged["eval"])
+    call.inputs.add_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
 
 
 def _folder(call: TrainingCall, config: Config, adapter: Path | None, base: bool) -> Path:

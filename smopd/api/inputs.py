@@ -17,7 +17,7 @@ from smopd.data import Example
 from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
-from smopd.files import digest, jsonl, write_text
+from smopd.files import digest, explain_os_errors, jsonl, write_text
 from smopd.lazy import torch
 from smopd.methods import Method
 from smopd.plugins import register_in_memory_module
@@ -55,19 +55,23 @@ class Inputs:
             what = Path(name).stem
             log.warning("%s: no text of it can be kept (%s): %s", what, written.reason, consequence)
 
-    def add_verifier(self, judges: Judges) -> None:
-        hold = partial(custom.register_in_process, functions=judges.functions, fields=judges.fields)
-        limits = "it is called in this process, one reply at a time, without a limit of time or memory"
-        self.add("verifier.py", "data.verifiers", judges.file, hold, limits)
-
     def add_method(self, method: Method) -> None:
         hold = partial(register_in_memory_module, names={"METHODS": [method]})
         only = "only this Python process can resume the run"
         self.add("method.py", "method", method_file(method), hold, only)
 
-    def add_examples(self, split: str, examples: list[Example]) -> None:
-        self.texts[f"{split}.jsonl"] = jsonl(e.to_json() for e in examples)
-        self.settings[f"data.{split}"] = f"{split}.jsonl"
+    def add_examples(
+        self, rows: dict[str, Any], verifier: Any, name: str, known: Task | None = None, every: bool = False
+    ) -> None:
+        """Add examples by split, and their verifier; see `judged_examples`."""
+        examples, judges = judged_examples(rows, verifier, name, known, every)
+        if judges:  # first, because examples carry its task: complain about a changed function before them
+            hold = partial(custom.register_in_process, functions=judges.functions, fields=judges.fields)
+            limits = "it is called in this process, one reply at a time, without a limit of time or memory"
+            self.add("verifier.py", "data.verifiers", judges.file, hold, limits)
+        for split, part in examples.items():
+            self.texts[f"{split}.jsonl"] = jsonl(example.to_json() for example in part)
+            self.settings[f"data.{split}"] = f"{split}.jsonl"
 
     def add_model(self, model: Any, tokenizer: Any) -> None:
         self.model, self.texts["model.sha256"] = (model, tokenizer), f"{weights_hash(model)}\n"
@@ -156,10 +160,8 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
             advice = "pass the same, or choose another out="
             raise UserError(f"{path}: what is passed now is not what this folder was begun with; {advice}")
         new.append(path)
-        try:
+        with explain_os_errors(f"{path}: cannot be written"):
             write_text(path, text)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
     if inputs.model and not (folder / "model" / "config.json").exists():
         model, tokenizer = inputs.model
         new += [folder / "model", folder / ".model"]

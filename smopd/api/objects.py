@@ -1,10 +1,6 @@
-"""Turn a verifier or a method that was passed as a Python object into the text of a file.
-
-A run executes and keeps the file, so it can resume from the command line too, and a change is noticed. A
-function or class is written as `inspect.getsource` gives it, below what it looks up in its module: other
-functions and classes, imports, and plain data with its current value. An object without such a text (a
-lambda, a closure, an object with a state) is used directly in this process; its file says so, and any other
-process stops there with that message.
+"""Turn a verifier or a method that was passed as a Python object into the text of a file, which a run keeps
+and executes. A function or class is written as `inspect.getsource` gives it, below what it looks up in its
+module. An object without such a text is used directly in this process; any other process stops at its file.
 """
 
 import ast
@@ -108,8 +104,7 @@ def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: 
 def method_file(method: Method) -> Written:
     def compose() -> str:
         source = Source()
-        declared = source.expression(method)
-        text = source.text(f"METHODS = [{declared}]")
+        text = source.text(f"METHODS = [{source.expression(method)}]")
         module = sys.modules["smopd_trial"] = ModuleType("smopd_trial")
         try:
             exec(compile(text, "<source>", "exec", dont_inherit=True), vars(module))

@@ -18,13 +18,12 @@ from smopd.config_io import flatten
 from smopd.data.columns import rereadable
 from smopd.devices import default_device
 from smopd.errors import UserError
-from smopd.files import write_text
+from smopd.files import explain_os_errors, write_text
 from smopd.machine import process_count
 from smopd.methods import Method
 from smopd.models import load_renderer
-from smopd.runs.layout import is_run
+from smopd.runs import Run, is_run
 from smopd.runs.model_card import model_card
-from smopd.runs.run import Run
 from smopd.trainer_names import MAPPING, explain_name
 
 if TYPE_CHECKING:
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FIELDS = {setting: name for name, setting in MAPPING.items()}
-# Fields of MAPPING that transformers' TrainingArguments have too.
-SHARED = ("max_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta1",
-          "adam_beta2", "adam_epsilon", "max_grad_norm", "seed", "per_device_train_batch_size",
-          "save_steps")  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -101,20 +96,20 @@ class SMOPDConfig:
         from transformers import TrainingArguments
 
         train, values = config.train, flatten(config.model_dump())
-        return TrainingArguments(
-            **{name: values[MAPPING[name]] for name in SHARED},
-            output_dir=output_dir,
-            gradient_accumulation_steps=max(1, train.rollouts // train.micro_batch),
-            logging_steps=self.logging_steps,
-            save_strategy="steps",
-            eval_strategy="steps" if train.eval_every else "no",
-            eval_steps=train.eval_every or None,
-            metric_for_best_model=self.metric_for_best_model,
-            greater_is_better=True if self.metric_for_best_model else None,
-            report_to="none",
-            # Without it transformers would drop accelerate's process group on a machine without a GPU.
-            use_cpu=default_device().type == "cpu",
-        )
+        shared = TrainingArguments.__dataclass_fields__.keys() & MAPPING
+        arguments = {name: values[MAPPING[name]] for name in shared} | {
+            "output_dir": output_dir,
+            "gradient_accumulation_steps": max(1, train.rollouts // train.micro_batch),
+            "logging_steps": self.logging_steps,
+            "save_strategy": "steps",
+            "eval_strategy": "steps" if train.eval_every else "no",
+            "eval_steps": train.eval_every or None,
+            "metric_for_best_model": self.metric_for_best_model,
+            "greater_is_better": True if self.metric_for_best_model else None,
+            "report_to": "none",
+        }
+        # Without use_cpu transformers would drop accelerate's process group on a machine without a GPU.
+        return TrainingArguments(**arguments, use_cpu=default_device().type == "cpu")
 
 
 def _as_field(key: str, value: Any) -> str:
@@ -209,8 +204,7 @@ class SMOPDTrainer:
         of_training = ("objective.", "train.", "optim.", "rollout.", "lora.", "teacher.")
         settings = {k: v for k, v in call.settings.items() if not k.startswith(of_training)}
         settings |= how.pop("settings", {})
-        tokenizer = self.processing_class if call.inputs.model else None
-        how |= {"tokenizer": tokenizer, "settings": settings}
+        how |= {"tokenizer": self.processing_class if call.inputs.model else None, "settings": settings}
         return evaluate(self._model, examples, verifier=self.verifier, progress=False, **how)
 
     def save_model(self, output_dir: str | Path | None = None) -> Path:
@@ -221,8 +215,17 @@ class SMOPDTrainer:
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
     ) -> str:
         """Upload what `save_model` writes to the Hugging Face hub; return the commit's URL."""
-        name = repo_id or self.args.hub_model_id
-        return self._on_first("push_to_hub", lambda run: _push(run, name or run.path.name, private, token))
+        from huggingface_hub import HfApi
+
+        from smopd.runs.push import push
+
+        def save_and_push(run: Run) -> str:
+            name = repo_id or self.args.hub_model_id or run.path.name
+            with TemporaryDirectory(prefix="smopd-") as folder:
+                saved, api = _save(run, Path(folder)), HfApi(token=token, library_name="smopd")
+                return push(api, name, saved, private, f"push_to_hub: {name} was not uploaded")[1]
+
+        return self._on_first("push_to_hub", save_and_push)
 
     def _on_first(self, verb: str, work: Callable[[Run], T]) -> T:
         from smopd.training.processes import Processes
@@ -246,31 +249,13 @@ class SMOPDTrainer:
 
 def _save(run: Run, out: Path) -> Path:
     adapter, config = run.adapter, run.config
-    try:
+    with explain_os_errors(f"{out}: the model cannot be written"):
         out.mkdir(parents=True, exist_ok=True)
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             shutil.copyfile(adapter / name, out / name)
         load_renderer(config).tokenizer.save_pretrained(out)
         write_text(out / "README.md", model_card(run.path.name, config, adapter, run.path, dtype=""))
-    except OSError as error:
-        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
     return out
-
-
-def _push(run: Run, name: str, private: bool, token: str | None) -> str:
-    from huggingface_hub import HfApi
-
-    with TemporaryDirectory(prefix="smopd-") as folder:
-        _save(run, Path(folder))
-        try:
-            api = HfApi(token=token)
-            repo = api.create_repo(name, private=private, exist_ok=True).repo_id
-            commit = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")
-        except Exception as error:  # the hub or the network may raise anything
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            advice = "log in with `hf auth login`, or pass token="
-            raise UserError(f"push_to_hub: {name} was not uploaded: {first}; {advice}") from None
-    return str(commit.commit_url)
 
 
 def _lora(config: "LoraConfig | None") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from smopd.api.inputs import Inputs, judged_examples, materialize_inputs, model_settings
+from smopd.api.inputs import Inputs, materialize_inputs, model_settings
 from smopd.config import MAY_CHANGE, Config, load_config
 from smopd.config_io import flatten, scalar
 from smopd.errors import UserError
@@ -15,6 +15,7 @@ from smopd.progress import track, training_note
 from smopd.runs.evaluations import slug
 from smopd.runs.run import Run
 from smopd.runs.target import Named, identify
+from smopd.tracking import quiet
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
 from smopd.verify import custom, load_verifiers
@@ -114,11 +115,7 @@ def run_training(
     load_verifiers([f for f in base.data.verifiers if verifier is None or Path(f).parent.name != INPUTS])
     if verifier is not None and rows["train"] is None:
         rows = {**rows, "train": base.data.train}  # they become examples of its task
-    examples, judges = judged_examples(rows, verifier, "train, eval")
-    if judges:  # first, because examples carry its task: complain about a changed function before them
-        call.inputs.add_verifier(judges)
-    for split, part in examples.items():
-        call.inputs.add_examples(split, part)
+    call.inputs.add_examples(rows, verifier, "train, eval")
     custom.unload_verifiers()
 
     from smopd.runs.writer import RunFolder
@@ -135,10 +132,7 @@ def run_training(
         config = call.config(settings)
         folder = RunFolder(out, config)
         try:
-            if progress:
-                train_run(config, folder, track, training_note, hooks)
-            else:
-                train_run(config, folder, hooks=hooks)
+            train_run(config, folder, track if progress else quiet, training_note, hooks)
         except Stopped as stopped:
             saved = f"everything is saved in {out}, and the same call resumes it"
             raise KeyboardInterrupt(f"stopped after step {stopped.step}; {saved}") from None

@@ -82,7 +82,12 @@ def chat(
                 _play(talk, screen)
         _converse(talk, screen)
     if as_json:
-        shown = {"task": task, "system": example.system, "turns": _turns(talk), "clean": screen.clean}
+        sides = talk.sides.items()
+        turns = [
+            {"user": text, "replies": _replies({name: side.turns[number] for name, side in sides})}
+            for number, text in enumerate(talk.told)
+        ]
+        shown = {"task": task, "system": example.system, "turns": turns, "clean": screen.clean}
         emit({**facts, **shown, "verdicts": screen.verdicts})
 
 
@@ -101,8 +106,6 @@ class _Screen:
         if self.typed:
             with suppress(ImportError):
                 import readline  # noqa: F401 - makes the line editable
-        elif hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="replace")
         while True:
             try:
                 line = self._read()
@@ -182,8 +185,7 @@ def _play(talk: Talk, screen: _Screen) -> None:
     shards = talk.example.shards
     if talk.example.system:
         screen.user("system", talk.example.system)
-    while talk.untold:
-        number, shard = len(talk.told) + 1, talk.untold[0]
+    for number, shard in enumerate(shards, 1):
         screen.user(f"user, {number} of {len(shards)}", shard)
         screen.replies(talk.say(shard, number == len(shards)))
     from smopd.viewer.pages.conversations import answer_text
@@ -254,10 +256,3 @@ def _replies(replies: Replies) -> dict[str, Any]:
         name: {"text": turn.text, "stop": str(turn.stop), "tokens": len(turn.reply) or turn.tokens}
         for name, turn in replies.items()
     }
-
-
-def _turns(talk: Talk) -> list[dict[str, Any]]:
-    return [
-        {"user": text, "replies": _replies({name: side.turns[number] for name, side in talk.sides.items()})}
-        for number, text in enumerate(talk.told)
-    ]

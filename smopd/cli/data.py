@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from smopd.cli.options import Arg, Json, Opt, stoppable
+from smopd.cli.options import Arg, Json, Opt, Texts, stoppable
 from smopd.data import load_examples, save_examples, stats
 from smopd.data.pocket_world import generate
 from smopd.data.sharding import by_rule
 from smopd.errors import UserError
 from smopd.files import require_writable, write_jsonl, write_text
 from smopd.formatting import one_line
-from smopd.printing import emit, say, show
+from smopd.printing import emit, output, say
 from smopd.progress import track
 from smopd.rollout.openai import ChatEndpoint
 from smopd.settings import EngineSettings
@@ -32,7 +32,6 @@ Concurrency = Annotated[int, Opt(min=1, help="llm: concurrent requests.")]
 Tries = Annotated[int, Opt(min=1, help="llm: attempts per request; each retry includes the failure reason.")]
 Fallback = Annotated[str, Opt(help="llm: what happens to a request after the last attempt: rule or drop.")]
 Cache = Annotated[Path | None, Opt(help="llm: file that keeps every result; default OUT.shards.jsonl.")]
-Evals = Annotated[list[str] | None, Opt("--eval", help="Evaluation file to exclude. May be repeated.")]
 AnswerField = Annotated[str, Opt(help="Answer field: a number, '... #### n', any text, or an object.")]
 _PROMPT = "System prompt; default the row's field 'system', else the task's own."
 DOMAINS = "math,actions,database,code"
@@ -56,14 +55,14 @@ def data_pocket(
         raise UserError(f"--split: expected train or eval, found {split!r}")
     _new(out)
     save_examples(out, generate(split, count, seed))
-    emit({"file": str(out), "examples": count}) if as_json else say(f"{count} examples in {out}")
+    output(as_json, {"file": str(out), "examples": count}, f"{count} examples in {out}")
 
 
 @data_app.command("build")
 def data_build(
     raw: Annotated[Path, Arg(help="Folder of raw public files (see docs/data.md).")],
     out: Annotated[Path, Arg(help="JSONL file to write; its data card goes beside it.")],
-    eval_: Evals = None,
+    eval_: Annotated[Texts, Opt("--eval", help="Evaluation file to exclude. May be repeated.")] = None,
     domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,
     total: Annotated[int, Opt(min=0, help="Number of examples, evenly over the domains; 0 = all.")] = 12165,
     seed: Annotated[int, Opt(help="Seed for the choice and order of examples.")] = 0,
@@ -95,11 +94,8 @@ def data_build(
         built = build(plan, by_model, track)
         built.sharder_counts = by_model.counts if by_model else built.sharder_counts
         card = write(built, out)
-    if as_json:
-        emit({"out": str(out), **card})
-    else:
-        _print_card(card)
-        say(f"{card['examples']:,} examples in {out}; what they are: {out}.card.md")
+    total_line = f"{card['examples']:,} examples in {out}; what they are: {out}.card.md"
+    output(as_json, {"out": str(out), **card}, *_card_parts(card), total_line)
 
 
 @data_app.command("check")
@@ -143,20 +139,17 @@ def data_stats(
 
     Example: smopd data stats train.jsonl --plot shards.svg
     """
-    if plot is not None:
+    if plot:
         if plot.suffix not in (".svg", ".html"):
             raise UserError(f"--plot: expected a name that ends in .svg or .html, found {plot}")
         _new(plot)
     load_verifiers(verifiers or ())
     facts = stats.describe(load_examples(path))
-    if plot is not None:
-        write_text(plot, stats.plot(facts, Path(path).name, plot.suffix == ".html"))
-    if as_json:
-        emit({"file": path, **facts, **({"plot": str(plot)} if plot else {})})
-        return
-    show(*stats.tables(facts))
+    shown, lines = {"file": path, **facts}, []
     if plot:
-        say(f"Chart: {plot}")
+        write_text(plot, stats.plot(facts, Path(path).name, plot.suffix == ".html"))
+        shown["plot"], lines = str(plot), [f"Chart: {plot}"]
+    output(as_json, shown, *stats.tables(facts), *lines)
 
 
 @data_app.command("shard")
@@ -200,12 +193,11 @@ def data_shard(
     if not examples:
         raise UserError(f"{pairs}: no row is left\n" + "\n".join(reasons[:SHOWN]))
     write_jsonl(out, (e.to_json() for e in examples))
-    if as_json:
-        counts = {"sharder": dict(by_model.counts)} if by_model else {}
-        emit({"file": str(out), "examples": len(examples), "dropped": dropped, **counts})
-        return
+    counts = {"sharder": dict(by_model.counts)} if by_model else {}
+    facts = {"file": str(out), "examples": len(examples), "dropped": dropped, **counts}
     rest = [f"... and {len(reasons) - SHOWN} more"] if len(reasons) > SHOWN else []
-    say(f"{len(examples)} examples in {out}; {len(dropped)} rows dropped", *reasons[:SHOWN], *rest)
+    head = f"{len(examples)} examples in {out}; {len(dropped)} rows dropped"
+    output(as_json, facts, head, *reasons[:SHOWN], *rest)
 
 
 def _new(out: Path, *beside: str) -> None:
@@ -229,7 +221,7 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
     return LlmSharder(ChatEndpoint(EngineSettings(kind="openai", **engine)), **options, track=track)
 
 
-def _print_card(card: dict[str, Any]) -> None:
+def _card_parts(card: dict[str, Any]) -> list[Any]:
     heads = ("domain", "source", "read", "overlap", "rejected", "valid", "in the set")
     rows, lines = [], []
     for domain, facts in card["domains"].items():
@@ -238,5 +230,5 @@ def _print_card(card: dict[str, Any]) -> None:
         rows.append(Row(domain, [facts["source"]["name"], *(f"{n:,}" for n in counts)]))
         reasons = Counter({**facts["overlap"], **facts["rejected"]}).most_common()
         lines += [f"{domain}: {reason}: {count:,}" for reason, count in reasons]
-    show(Table(heads=heads, rows=rows, words=(1,)))
-    say(*(f"  {line}" for line in [*lines, *(f"not verified: {note}" for note in card["unverified"])]))
+    lines += [f"not verified: {note}" for note in card["unverified"]]
+    return [Table(heads=heads, rows=rows, words=(1,)), *(f"  {line}" for line in lines)]

@@ -15,7 +15,7 @@ from smopd.evaluation.session import check_evaluation, evaluate_into, identity
 from smopd.evaluation.store import EvaluationFolder
 from smopd.files import digest
 from smopd.models import resolve_adapter
-from smopd.printing import emit, say, show
+from smopd.printing import output, say
 from smopd.progress import track
 from smopd.rollout.choice import resolve_engine
 from smopd.runs.evaluations import BASE, evaluate_side, evaluations_to_compare, slug
@@ -84,17 +84,16 @@ def evaluate(
         raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
     permit(allow_unsandboxed)
     chosen, before, (folder, summary, _) = _play(target, resolved, no_base, out)
-    compared = compare_evaluations(before[0], folder)["views"] if before else {}
-    changes = {view: both["change"] for view, both in compared.items()}
-    if as_json:
-        model = {"model": config.model.path, "adapter": str(chosen) if chosen else None}
-        more = {"base": {"folder": str(before[0]), **before[1]}, "change": changes} if before else {}
-        emit({**model, "data": config.data.eval, "folder": str(folder), **summary, **more})
-        return
-    show(summary_table(summary))
+    tables = [summary_table(summary)]
+    facts: dict[str, Any] = {"model": config.model.path, "data": config.data.eval}
+    facts |= {"adapter": str(chosen) if chosen else None, "folder": str(folder), **summary}
     if before:
-        show(before_and_after(before[1], summary, changes))
-    if run and _is_of_run(chosen, run):
+        compared = compare_evaluations(before[0], folder)["views"]
+        facts["change"] = {view: both["change"] for view, both in compared.items()}
+        facts["base"] = {"folder": str(before[0]), **before[1]}
+        tables.append(before_and_after(before[1], summary, facts["change"]))
+    output(as_json, facts, *tables)
+    if run and not as_json and _is_of_run(chosen, run):
         say(f"with conversations, as a page: smopd report {run}", err=True)
 
 
@@ -159,7 +158,7 @@ def compare(
     result = compare_evaluations(*evaluations_to_compare(a, b))
     for warning in result["warnings"]:
         say(f"warning: {warning}", err=True)
-    emit(result) if as_json else show(comparison_table(result))
+    output(as_json, result, comparison_table(result))
 
 
 @eval_app.command()
@@ -173,4 +172,4 @@ def inspect(
     Example: smopd eval inspect runs/quickstart/eval/trained logs/trained.eval
     """
     log = write_inspect_log(evaluation, out)
-    emit({"evaluation": str(evaluation), "log": str(log)}) if as_json else say(f"written: {log}")
+    output(as_json, {"evaluation": str(evaluation), "log": str(log)}, f"written: {log}")

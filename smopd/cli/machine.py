@@ -9,7 +9,7 @@ from smopd.cli.options import Arg, Json, Opt, Set, finite
 from smopd.config import load_config
 from smopd.devices import default_device
 from smopd.errors import UserError
-from smopd.printing import emit, say, show
+from smopd.printing import emit, output, say, show
 from smopd.progress import delayed_status, track
 
 Speed = Opt("--speed", help="Measure the speed of every part of a training step on this machine.")
@@ -22,7 +22,6 @@ ModelConfig = Opt(help="A transformers config.json, or its folder, instead of mo
 _mfu_help = "Fraction of the published compute rate that prefill and scoring reach."
 _middle_help = "Mean tokens of a middle reply; default 75% of rollout.middle_tokens."
 _answer_help = "Mean tokens of an answer; default 35% of rollout.answer_tokens."
-Markdown = Opt("--markdown", help="Print a Markdown table with a row per recipe.")
 
 
 def doctor(
@@ -50,10 +49,7 @@ def doctor(
 
         out = out or Path("bench-gpu.json")
         measures = report(size, reps or 5, dtype, only, track, out)
-        if as_json:
-            emit(measures)
-            return
-        say(markdown(measures), "")
+        output(as_json, measures, markdown(measures), "")
         say(f"written: {out}", err=True)
         return
     options = {"--size": size, "--reps": reps, "--dtype": dtype, "--only": only, "--out": out}
@@ -66,7 +62,7 @@ def doctor(
     with track("looking around"):
         facts = collect()
     checks = self_test(default_device(), track)
-    emit(to_json(facts, checks)) if as_json else say(text(facts, checks))
+    output(as_json, to_json(facts, checks), text(facts, checks))
     raise typer.Exit(0 if all(check.passed for check in checks) else 1)
 
 
@@ -87,7 +83,7 @@ def plan(
     middle: Annotated[float | None, Opt(callback=finite, min=1, help=_middle_help)] = None,
     answer: Annotated[float | None, Opt(callback=finite, min=1, help=_answer_help)] = None,
     set_: Set = None,
-    as_markdown: Annotated[bool, Markdown] = False,
+    as_markdown: Annotated[bool, Opt("--markdown", help="Print a Markdown table, a row per recipe.")] = False,
     as_json: Json = False,
 ) -> None:
     """Plan a run: does it fit, how long does it take, and what to change.

@@ -20,13 +20,13 @@ from smopd.cli.models import base_app, export
 from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Unsandboxed, permit, stoppable
 from smopd.cli.study import study_app
 from smopd.cli.view import report, view, watch
-from smopd.config import Config, load_config, plan_of, to_toml
-from smopd.config_io import flatten
+from smopd.config import Config, load_config, plan_of
+from smopd.config_io import flatten, to_toml
 from smopd.errors import UserError
-from smopd.printing import console, emit, guard_logs, say, show, silent
+from smopd.printing import console, guard_logs, output, say, silent
 from smopd.progress import not_judged, track, training_note
 from smopd.rollout.choice import engine_line
-from smopd.runs.layout import CONFIG, is_run
+from smopd.runs.layout import CONFIG, WARNINGS, is_run
 from smopd.verify import load_verifiers
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
@@ -51,9 +51,6 @@ _recipe_help = "A shipped recipe (pocket, qwen3-1.7b, -4b, -8b, -8b-4bit), a TOM
 MethodOption = Annotated[str | None, Opt("--method", help=_method_help)]
 DryRun = Annotated[bool, Opt("--dry-run", help="Check and print the resolved settings; train nothing.")]
 World = Literal["pocket", "everyday"]
-WORLDS: dict[World, tuple[str, str]] = {
-    "pocket": ("pocket", "runs/quickstart"), "everyday": ("smollm2", "runs/real")
-}  # fmt: skip
 
 
 def main() -> None:
@@ -65,7 +62,7 @@ def main() -> None:
     log.setLevel(logging.INFO)
     guard_logs()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # after its retries smopd reports the error
-    for stream in (sys.stdout, sys.stderr):  # do not fail on terminals of another encoding
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # do not fail on text of another encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
@@ -137,8 +134,8 @@ def quickstart(
       smopd quickstart --out runs/seed7 --set seed=7
       smopd quickstart --world everyday
     """
-    recipe, default = WORLDS[world]
-    out = out or Path(default)
+    recipe, default = ("pocket", "quickstart") if world == "pocket" else ("smollm2", "real")
+    out = out or Path("runs") / default
     config = _config(recipe, set_, method, dry_run)
     from smopd.runs.writer import RunFolder
     from smopd.training.runs import quickstart_run
@@ -152,14 +149,12 @@ def quickstart(
             find_or_build_base(config, track, training_note)
         summaries = quickstart_run(config, folder, track, training_note)
     page, data = report_run(out)
-    if as_json:
-        comparisons = [c._asdict() for c in data.comparisons]
-        emit({"run": str(out), "report": str(page), **summaries, "comparisons": comparisons})
-        return
-    if data.conversations:
+    if data.conversations and not as_json:
         show_conversation_pair(console(), data.conversations[0])
-    show(accuracy_table(data.accuracies, data.comparisons, data.notices))
-    say(f"Report: {page.resolve()}\n\n{NEXT}")
+    table = accuracy_table(data.accuracies, data.comparisons, data.notices)
+    comparisons = [c._asdict() for c in data.comparisons]
+    facts = {"run": str(out), "report": str(page), **summaries, "comparisons": comparisons}
+    output(as_json, facts, table, f"Report: {page.resolve()}\n\n{NEXT}")
 
 
 @app.command()
@@ -195,18 +190,16 @@ def train(
     with stoppable(describe_saved):
         train_run(config, folder, track, training_note)
     checkpoint, rows, warned = str(folder.checkpoints()[-1]), folder.metrics(), folder.warnings()
-    lacking = not_judged(rows)
-    if as_json:
-        outcome = {"last": rows[-1], "not_judged": lacking, "warnings": warned}
-        emit({"run": str(out), "checkpoint": checkpoint, "steps": config.train.steps, **outcome})
-        return
+    lacking, lines = not_judged(rows), []
     if lacking:
         counts = ", ".join(f"{count} {status}" for status, count in lacking.items())
-        say(f"replies in training that counted as not correct: {counts}")
+        lines.append(f"replies in training that counted as not correct: {counts}")
     if warned:
-        head = f"warnings of this run, in {folder.warnings_file} and the report:"
-        say("\n  ".join([head, *(f"step {row['step']}: {row['warning']}" for row in warned)]))
-    say(f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
+        lines.append(f"warnings of this run, in {out / WARNINGS} and the report:")
+        lines += [f"  step {row['step']}: {row['warning']}" for row in warned]
+    outcome = {"last": rows[-1], "not_judged": lacking, "warnings": warned}
+    facts = {"run": str(out), "checkpoint": checkpoint, "steps": config.train.steps, **outcome}
+    output(as_json, facts, *lines, f"trained: {checkpoint}\nevaluate it: smopd eval {out}")
 
 
 app.command()(report)

@@ -1,6 +1,6 @@
 """`smopd methods`: the table of all methods, by group; `smopd methods show NAME`: one method in full."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -8,21 +8,14 @@ from smopd.cli.options import Arg, Json, verb_with
 from smopd.config import load_config, plan_of
 from smopd.config_io import describe_fields, flatten
 from smopd.errors import UserError
-from smopd.methods import DEFAULT, METHODS, Method, find_method
-from smopd.printing import emit, say, show
+from smopd.methods import DEFAULT, METHODS, Group, Method, find_method
+from smopd.printing import output
 from smopd.tables import Row, Table
 
 TITLE = "The methods that --method takes."
 methods_app = typer.Typer(cls=verb_with("show"), add_completion=False, help=TITLE)
-GROUPS = {
-    "paper": "This paper",
-    "compared": "Compared in the paper",
-    "related": "Related methods",
-    "baselines": "Baselines",
-    "controls": "Controls",
-    "ours": "Ours",
-    "yours": "Yours",
-}
+TITLES = {"paper": "This paper", "compared": "Compared in the paper", "related": "Related methods"}
+GROUPS = {group: TITLES.get(group, group.capitalize()) for group in get_args(Group)}
 
 
 @methods_app.command("run")
@@ -31,15 +24,12 @@ def methods(as_json: Json = False) -> None:
 
     Example: smopd methods
     """
-    if as_json:
-        emit({name: _facts(method) for name, method in METHODS.items()})
-        return
-    width = max(map(len, METHODS))
+    width, parts = max(map(len, METHODS)), list[Any]()
     for group, title in GROUPS.items():
         listed = [method for method in METHODS.values() if method.group == group]
         rows = [Row(method.name.ljust(width), [method.summary]) for method in listed]
-        if rows:
-            show(Table(title=title, heads=(), rows=rows), "")
+        parts += [Table(title=title, heads=(), rows=rows), ""] if rows else []
+    output(as_json, {name: _facts(method) for name, method in METHODS.items()}, *parts)
 
 
 @methods_app.command("show")
@@ -63,11 +53,8 @@ def show_method(
     rows = [(key, values.get(key), text) for key, text in described.items()]
     others = [(key, value) for key, value in method.settings.items() if not key.startswith("objective.")]
     rows += [(key, value, "set by the method") for key, value in others]
-    cost = _cost(name)
-    if as_json:
-        settings = {key: value for key, value, _ in rows}
-        emit({"name": method.name, **_facts(method), "parts": parts, "objective": settings, "cost": cost})
-        return
+    cost, settings = _cost(name), {key: value for key, value, _ in rows}
+    facts = {"name": method.name, **_facts(method), "parts": parts, "objective": settings, "cost": cost}
     lines = [f"{method.name}: {method.title}", "", method.summary, "", f"paper: {method.paper}"]
     lines += [f"formula: {method.formula}"] if method.formula else []
     lines += [f"ours: {method.choices}"] if method.choices else []
@@ -75,7 +62,7 @@ def show_method(
     lines += [f"  {key} = {value}  ({text})" for key, value, text in rows]
     lines += ["", f"cost of a step beside {DEFAULT}'s, counted for the pocket recipe:"]
     lines += [f"  {what}: {times:.2f} times" for what, times in cost.items()]
-    say(*lines)
+    output(as_json, facts, *lines)
 
 
 def _facts(method: Method) -> dict[str, Any]:

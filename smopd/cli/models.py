@@ -8,7 +8,7 @@ import typer
 
 from smopd.cli.options import GOES_ON, Arg, Checkpoint, Json, Opt, Set, stoppable
 from smopd.errors import UserError
-from smopd.printing import emit, say
+from smopd.printing import output
 from smopd.progress import track, training_note
 
 base_app = typer.Typer(help="Build a base model to experiment with.", no_args_is_help=True)
@@ -37,11 +37,8 @@ def build(
 
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
         paths = build_base(out, set_ or [], track, training_note)
-    if as_json:
-        emit(paths)
-    else:
-        say(f"base: {paths['model']}\nas it was before: {paths['stock']}")
-        say(f"evaluate it: smopd eval {paths['model']} --data everyday:eval")
+    where = f"base: {paths['model']}\nas it was before: {paths['stock']}"
+    output(as_json, paths, where, f"evaluate it: smopd eval {paths['model']} --data everyday:eval")
 
 
 def export(
@@ -79,12 +76,10 @@ def export(
         if push:
             incomplete = f" while uploading; {push} may be incomplete: run the same command to resume"
             with stoppable(incomplete), track(f"uploading to {push}"):
-                result["url"] = hub.push(api, push, folder, private)
+                result["url"], _ = hub.push(api, push, folder, private or None, f"--push {push}")
         if out is None:
             result["model"] = push
-    if as_json:
-        emit(result)
-        return
-    say(*([f"exported: {out}"] if out else []), *([f"pushed: {result['url']}"] if push else []))
-    if out and not adapter_only:
-        say(f"evaluate it: smopd eval {out}")
+    lines = [f"exported: {out}"] if out else []
+    lines += [f"pushed: {result['url']}"] if push else []
+    lines += [f"evaluate it: smopd eval {out}"] if out and not adapter_only else []
+    output(as_json, result, *lines)

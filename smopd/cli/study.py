@@ -10,7 +10,7 @@ import typer
 from smopd.cli.options import GOES_ON, Arg, Checkpoint, Json, Opt, Set, finite, stoppable, verb_with
 from smopd.errors import UserError
 from smopd.files import require_writable, write_json
-from smopd.printing import emit, say
+from smopd.printing import emit, output, say
 from smopd.progress import console, delayed_status, track
 from smopd.runs.layout import GRADIENTS, METRICS
 
@@ -66,7 +66,7 @@ def study(
     if print_commands:
         folder.prepare()
         lines = command_lines(listed)
-        emit({"commands": lines}) if as_json else say("\n".join(lines))
+        output(as_json, {"commands": lines}, "\n".join(lines))
         return
     with folder.lock():
         folder.prepare()
@@ -111,13 +111,10 @@ def _finish(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -> N
     if len(failed) == len(listed):
         raise UserError("every cell failed:\n  " + "\n  ".join(f"{job.label}: {job.error}" for job in failed))
     results, page = publish(folder, track)
-    if as_json:
-        states = {"done": len(listed) - len(failed), "failed": {job.label: job.error for job in failed}}
-        shown = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}
-        emit({**shown, "verdicts": verdict_lines(results)})
-    else:
-        say("\n".join(verdict_lines(results)))
-        say(f"\nReport: {page.resolve()}")
+    states = {"done": len(listed) - len(failed), "failed": {job.label: job.error for job in failed}}
+    facts = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}
+    verdicts = verdict_lines(results)
+    output(as_json, facts | {"verdicts": verdicts}, "\n".join(verdicts), f"\nReport: {page.resolve()}")
     for job in failed:
         say(f"failed: {job.label}: {job.error}", err=True)
     if failed:
@@ -129,14 +126,11 @@ def _show_grid(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -
     plan = folder.study
     states = {}
     for job in listed:
-        begun = "begun" if (job.folder / METRICS).exists() else "open"
-        states[job.label] = "done" if job.done else begun
-    if as_json:
-        emit({"study": plan.name, "folder": str(folder.path), "cells": states})
-        return
-    say(f"{plan.name}: {plan.title}")
-    say(f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n")
-    say(*(f"  {state:<6} {label}" for label, state in states.items()))
+        states[job.label] = "done" if job.done else "begun" if (job.folder / METRICS).exists() else "open"
+    facts = {"study": plan.name, "folder": str(folder.path), "cells": states}
+    size = f"{len(plan.cells)} cells in {folder.path}, against {plan.reference!r}\n"
+    lines = [f"  {state:<6} {label}" for label, state in states.items()]
+    output(as_json, facts, f"{plan.name}: {plan.title}", size, *lines)
 
 
 @study_app.command("list")
@@ -148,13 +142,10 @@ def list_studies(as_json: Json = False) -> None:
     from smopd.study.plan import load_study, study_names
 
     studies = {name: load_study(name) for name in study_names()}
-    if as_json:
-        facts = {n: {"title": s.title, "cells": len(s.cells), "about": s.about} for n, s in studies.items()}
-        emit(facts)
-        return
-    for name, s in studies.items():
-        head = f"{name:<17} {len(s.cells):>3} cells  "
-        say(fill(s.title, 80, initial_indent=head, subsequent_indent=" " * len(head)))
+    facts = {n: {"title": s.title, "cells": len(s.cells), "about": s.about} for n, s in studies.items()}
+    heads = {f"{name:<17} {len(s.cells):>3} cells  ": s.title for name, s in studies.items()}
+    lines = [fill(title, 80, initial_indent=h, subsequent_indent=" " * len(h)) for h, title in heads.items()]
+    output(as_json, facts, *lines)
 
 
 @study_app.command()
@@ -173,12 +164,10 @@ def power(
 
     if not seed_sd and not discordance:
         raise UserError("--seed-sd and --discordance: both are 0, so that any difference would be found")
-    sd = seed_sd / 100
-    if as_json:
-        design = {"items": items, "seeds": seeds, "seed_sd": seed_sd, "discordance": discordance}
-        emit({**design, "points": 100 * detectable(items, seeds, seed_sd=sd, discordance=discordance)})
-    else:
-        say(sentence(items, seeds, seed_sd=sd, discordance=discordance))
+    points = 100 * detectable(items, seeds, seed_sd=seed_sd / 100, discordance=discordance)
+    text = sentence(items, seeds, seed_sd=seed_sd / 100, discordance=discordance)
+    design = {"items": items, "seeds": seeds, "seed_sd": seed_sd, "discordance": discordance}
+    output(as_json, {**design, "points": points}, text)
 
 
 @study_app.command()
@@ -205,9 +194,8 @@ def calibration(run: Annotated[Path, Arg(help=LOGGED)], as_json: Json = False) -
         f"calibration error against the teacher: {_decimals(stats['ece'])}\n\n"
         "entropy, nats      tokens  agreement  divergence"
     )
-    for row in stats["by_entropy"]:
-        ends = f"{row['low']:7.4f} - {row['high']:6.4f}"
-        say(f"{ends} {row['count']:8}  {row['agreement']:9.1%}  {row['divergence']:10.4f}")
+    line = "{low:7.4f} - {high:6.4f} {count:8}  {agreement:9.1%}  {divergence:10.4f}"
+    say(*(line.format(**row) for row in stats["by_entropy"]))
 
 
 def _decimals(value: float | None) -> str:
@@ -231,15 +219,11 @@ def gradients(
     require_writable(run / GRADIENTS)
     shares = gradient_shares(run, examples, checkpoint, track)
     write_json(run / GRADIENTS, shares)
-    if as_json:
-        emit(shares)
-        return
     angle = "undefined" if shares["cosine"] is None else f"{shares['cosine']:.3f}"
-    say(
-        f"{shares['checkpoint']}, {shares['examples']} rollouts, {shares['tokens']} middle tokens, "
-        f"keep {shares['keep']}\ndropped: {shares['tokens_dropped']:.1%} of the tokens, "
-        f"{shares['divergence_dropped']:.1%} of the divergence, "
-        f"{shares['norm_share_dropped']:.1%} of the gradient norm\n"
-        f"norms: kept {shares['norm_kept']:.4g}, dropped {shares['norm_dropped']:.4g}; "
-        f"cosine between them {angle}"
+    text = (
+        "{checkpoint}, {examples} rollouts, {tokens} middle tokens, keep {keep}\n"
+        "dropped: {tokens_dropped:.1%} of the tokens, {divergence_dropped:.1%} of the divergence, "
+        "{norm_share_dropped:.1%} of the gradient norm\n"
+        "norms: kept {norm_kept:.4g}, dropped {norm_dropped:.4g}; cosine between them "
     )
+    output(as_json, shares, text.format(**shares) + angle)

@@ -1,14 +1,14 @@
 """`smopd view`: pages about runs; `smopd report`: a run or study; `smopd watch`: a run while it trains."""
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from smopd.cli.options import Arg, Json, Opt
 from smopd.errors import UserError
-from smopd.printing import console, emit, say, show
+from smopd.printing import console, emit, output, say
 from smopd.progress import delayed_status, track
 from smopd.viewer.pages.serve import keep_calling, serve_folder
 from smopd.viewer.terminal import accuracy_table
@@ -41,7 +41,7 @@ def view(
 
     page = make_view(paths, out, live, track)
     if not serve and not live:
-        emit({"view": str(page)}) if as_json else say(page.resolve().as_uri())
+        output(as_json, {"view": str(page)}, page.resolve().as_uri())
         return
 
     def remake() -> None:
@@ -51,10 +51,8 @@ def view(
             say(f"not rebuilt: {error}", err=True)
 
     with serve_folder(page.parent, port) if serve else nullcontext() as address:
-        if as_json:
-            emit({"view": str(page), "address": address})
-        else:
-            say(address or page.resolve().as_uri(), "Ctrl-C ends it.")
+        shown = address or page.resolve().as_uri()
+        output(as_json, {"view": str(page), "address": address}, shown, "Ctrl-C ends it.")
         try:
             keep_calling(remake if live else lambda: None, live or 3600)
         except KeyboardInterrupt:
@@ -84,14 +82,12 @@ def watch(
 
         from rich.live import Live
 
-        try:
-            with Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True) as live:
-                live.refresh()
-                while (now := status(run))["step"] < now["steps"]:
-                    time.sleep(every)
-                    live.update(frame(run, terminal.width), refresh=True)
-        except KeyboardInterrupt:
-            pass
+        live = Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True)
+        with suppress(KeyboardInterrupt), live:
+            live.refresh()
+            while (now := status(run))["step"] < now["steps"]:
+                time.sleep(every)
+                live.update(frame(run, terminal.width), refresh=True)
     terminal.print(frame(run, terminal.width))
 
 
@@ -110,14 +106,25 @@ def report(
     """
     if not path.exists():
         raise UserError(f"{path}: no such folder or file; expected a run, a study or a results.json")
+    from smopd.viewer import results
+
     if audit:
-        _audit(path, as_json)
+        problems = results.audit(path, track)
+        clean = f"{path}: every number is what the conversations give"
+        output(as_json, {"audited": str(path), "problems": problems}, *problems or [clean])
+        raise typer.Exit(1 if problems else 0)
     of_study = (path / "study.json").exists() or (path / "studies").is_dir()
     if out is not None and not path.is_file():
         where = "the report of a run or a study is written into its folder"
         raise UserError(f"--out: {where}; --out is for a results.json")
     if not path.is_file() and not of_study:
-        _report_run(path, as_json)
+        with delayed_status(f"reading {path}"):
+            page, data = results.report_run(path)
+        parts: list[Any] = [str(page)]
+        if data.accuracies:
+            parts.append(accuracy_table(data.accuracies, data.comparisons, data.notices))
+        parts += [f"missing: {what}\n  {command}" for what, command in data.missing]
+        output(as_json, {"report": str(page), "missing": [one._asdict() for one in data.missing]}, *parts)
         return
     from smopd.study.report import publish, publish_results
     from smopd.study.run import study_folders
@@ -126,31 +133,5 @@ def report(
         pages = [publish(folder, track)[1] for folder in study_folders(path)]
     else:
         pages = [publish_results(path, out, track)]
-    if as_json:
-        emit({"report": str(pages[0])} if len(pages) == 1 else {"reports": list(map(str, pages))})
-    else:
-        say(*pages)
-
-
-def _audit(path: Path, as_json: bool) -> None:
-    from smopd.viewer.results import audit
-
-    problems = audit(path, track)
-    clean = f"{path}: every number is what the conversations give"
-    emit({"audited": str(path), "problems": problems}) if as_json else say(*problems or [clean])
-    raise typer.Exit(1 if problems else 0)
-
-
-def _report_run(path: Path, as_json: bool) -> None:
-    from smopd.viewer.results import report_run
-
-    with delayed_status(f"reading {path}"):
-        page, data = report_run(path)
-    if as_json:
-        emit({"report": str(page), "missing": [one._asdict() for one in data.missing]})
-        return
-    say(page)
-    if data.accuracies:
-        show(accuracy_table(data.accuracies, data.comparisons, data.notices))
-    for what, command in data.missing:
-        say(f"missing: {what}", f"  {command}")
+    names = [str(page) for page in pages]
+    output(as_json, {"report": names[0]} if len(names) == 1 else {"reports": names}, *names)

@@ -15,8 +15,7 @@ from smopd.data import Example, load_examples, scorable
 from smopd.errors import UserError
 from smopd.rollout.driver import Conversation, Driver, Seed
 from smopd.rollout.openai import ChatDriver
-from smopd.verify import load_verifiers, tasks, use_databases
-from smopd.verify.verifiers import Verdict, verify_all
+from smopd.verify import Verdict, load_verifiers, tasks, use_databases, verify_all
 
 if TYPE_CHECKING:
     from smopd.config import Config  # it imports all methods, which a file of verifiers does not need

@@ -13,6 +13,7 @@ from typing import Any
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
+from smopd.files import explain_os_errors
 from smopd.frames import messages
 
 NEEDED = "needs the package inspect_ai: pip install 'smopd[inspect]'"
@@ -27,11 +28,9 @@ def write_inspect_log(folder: Path, out: Path) -> Path:
     except ImportError:
         raise UserError(f"{out}: writing a log of inspect_ai {NEEDED}") from None
     log = inspect_log(folder)
-    try:
+    with explain_os_errors(f"{out}: the log cannot be written"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_eval_log(log, str(out))
-    except OSError as error:
-        raise UserError(f"{out}: the log cannot be written: {error.strerror or error}") from None
     return out
 
 
@@ -54,9 +53,7 @@ def inspect_log(folder: Path) -> Any:
         eval=log.EvalSpec(
             created=finished,
             task="smopd",
-            task_id=folder.name,
-            eval_id=folder.name,
-            run_id=folder.name,
+            **dict.fromkeys(("task_id", "eval_id", "run_id"), folder.name),
             dataset=log.EvalDataset(name=Path(str(identity.get("data"))).name, samples=items),
             model=f"smopd/{identity.get('model')}",
             config=log.EvalConfig(epochs=summary["runs"]),

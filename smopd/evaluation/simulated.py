@@ -22,8 +22,7 @@ from smopd.rollout.driver import Conversation
 from smopd.rollout.openai import ChatEndpoint
 from smopd.seeds import derive
 from smopd.settings import EngineSettings, UserSettings
-from smopd.verify import tasks
-from smopd.verify.verifiers import Verdict, verify_all
+from smopd.verify import Verdict, tasks, verify_all
 
 log = logging.getLogger("smopd")
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,11 +32,8 @@ SUMMARY = {
     **{f"{view}_minus_full?": _CHANGE for view in VIEWS},
 }  # fmt: skip
 _TURN = {"user": str, "reply": str, "tokens": (int, None), "right?": bool}
-CONVERSATION = {
-    "id": str, "view": str, "run": int, "task": str, "shards": int, "turns": [_TURN], "correct": bool,
-    "any_correct": bool, "extracted": (str, None), "status": str, "detail": str, "system": str, "full": str,
-    "answer": dict,
-}  # fmt: skip
+CONVERSATION: dict[str, Any] = {field.name: field.type for field in fields(Outcome)}
+CONVERSATION |= {"view": str, "turns": [_TURN], "extracted": (str, None), "answer": dict}
 # Keys of an evaluation's identity: which model was evaluated, and how it was computed.
 MODEL_KEYS = ("model", "weights", "adapter", "dtype", "quantize", "engine")
 INPUTS = "inputs"  # folder of the files made from Python objects
@@ -81,13 +78,8 @@ class EvaluationFolder:
         self._stack.close()
 
     def _claim(self) -> None:
-        try:
-            self._stack.enter_context(files.locked(self.path / LOCK))
-        except files.Held as other:
-            what = f"another process plays this evaluation ({other})"
-            raise UserError(f"{self.path}: {what}; wait for it, stop it, or choose another --out") from None
-        except OSError as error:
-            raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
+        with files.explain_os_errors(f"{self.path}: the evaluation cannot be written"):
+            self._stack.enter_context(files.locked(self.path / LOCK, "plays this evaluation"))
         self._held = True
 
     def outcomes(self) -> list[Outcome]:
@@ -100,7 +92,7 @@ class EvaluationFolder:
             if (self.path / "evaluation.json").exists():  # it did not before
                 what = "another process began this evaluation meanwhile"
                 raise UserError(f"{self.path}: {what}; run the same command to resume")
-        try:
+        with files.explain_os_errors(f"{self.path}: the evaluation cannot be written"):
             if not (self.path / "evaluation.json").exists():
                 files.write_json(self.path / "evaluation.json", self.identity)
             if not self._mended and self._file.exists():
@@ -110,8 +102,6 @@ class EvaluationFolder:
                 file.write(_lines(outcomes).encode())
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise UserError(f"{self.path}: the evaluation cannot be written: {error.strerror}") from None
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
         """Write the conversations in their final order, then the summary, which marks the end."""

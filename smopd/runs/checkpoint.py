@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,20 +15,14 @@ from safetensors import SafetensorError
 
 from smopd.config import Config, settings_hash
 from smopd.errors import UserError
-from smopd.files import sync, write_json
+from smopd.files import new_folder, read_json, write_json
 from smopd.lazy import torch
 from smopd.machine import code_version
 from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, first_line, read_adapter
-from smopd.models.checksums import seal
+from smopd.models.checksums import WEIGHTS, seal
 
 if TYPE_CHECKING:
     from peft import PeftModel
-
-
-def save_adapter(model: PeftModel, folder: Path) -> None:
-    model.save_pretrained(str(folder), selected_adapters=[STUDENT], save_embedding_layers=False)
-    # safetensors makes files that only their owner can read, but a server may run as another user.
-    shutil.copymode(folder / "adapter_config.json", folder / "adapter_model.safetensors")
 
 
 def write(
@@ -39,16 +32,16 @@ def write(
     """Write and sync a checkpoint under another name, then move it into place, replacing an older one."""
     from smopd.models.adapters import save_teacher
 
-    partial = final.with_name(f".partial-{final.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    with new_folder(final) as partial:
         partial.mkdir(parents=True)
-        save_adapter(model, partial)
+        model.save_pretrained(str(partial), selected_adapters=[STUDENT], save_embedding_layers=False)
+        # safetensors makes files that only their owner can read, but a server may run as another user.
+        adapter = partial / "adapter_config.json"
+        shutil.copymode(adapter, partial / WEIGHTS)
         # PEFT writes sets in hash order, which differs between processes.
         settings = model.peft_config[STUDENT].to_dict().items()
         sets = {key: sorted(value) for key, value in settings if isinstance(value, set)}
-        adapter = partial / "adapter_config.json"
-        write_json(adapter, json.loads(adapter.read_text(encoding="utf-8")) | sets)
+        write_json(adapter, read_json(adapter) | sets)
         save_teacher(model, partial / TEACHER_WEIGHTS)
         _save_optimizer(optimizer, partial)
         if more:
@@ -58,10 +51,6 @@ def write(
         seal(partial)
         if final.exists():
             discard(final)
-        os.rename(partial, final)
-        sync(final.parent)
-    finally:  # nothing is under this name after the move
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def discard(folder: Path) -> None:
@@ -86,7 +75,7 @@ def load(
     """Load a checkpoint; return its step. `earlier`: former settings of the run, accepted in checkpoints."""
     from smopd.models.adapters import load_parameters, teacher_parameters
 
-    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    state = read_json(folder / "state.json")
     if state["settings"] not in {settings_hash(known) for known in (config, *earlier)}:
         there = f"hash {state['settings']}, smopd {state['smopd']}"
         here = f"here {settings_hash(config)}, smopd {code_version()}"
@@ -107,23 +96,21 @@ def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
     from safetensors.torch import save_file
 
     state = optimizer.state_dict()
-    tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, dict[str, Any]] = {}
-    for index, kept in state["state"].items():
-        for name, value in kept.items():
-            if isinstance(value, torch.Tensor):
-                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
-            else:
-                values.setdefault(str(index), {})[name] = value
+    tensors = {
+        f"{index}.{name}": tensor.detach().cpu().contiguous()
+        for index, kept in state["state"].items()
+        for name, tensor in kept.items()
+    }
     save_file(tensors, folder / "optimizer.safetensors")
-    write_json(folder / "optimizer.json", {"param_groups": state["param_groups"], "values": values})
+    # The state of AdamW has tensors only, no other values.
+    write_json(folder / "optimizer.json", {"param_groups": state["param_groups"], "values": {}})
 
 
 def _load_optimizer(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    plain = json.loads((folder / "optimizer.json").read_text(encoding="utf-8"))
-    state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["values"].items()}
+    plain = read_json(folder / "optimizer.json")
+    state: dict[int, dict[str, Any]] = {}
     for key, tensor in load_file(folder / "optimizer.safetensors").items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = tensor

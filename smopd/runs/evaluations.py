@@ -22,7 +22,7 @@ from smopd.config_io import parse_override
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
-from smopd.files import append_jsonl, digest, file_digest
+from smopd.files import append_jsonl, digest, file_digest, new_folder
 from smopd.models.checksums import WEIGHTS, checkpoints
 from smopd.runs.layout import CONFIG, EVAL, EVALUATED, is_run, read_rows
 from smopd.tracking import Track, quiet
@@ -74,8 +74,7 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Eva
         if side and not served and (side != BASE or known.get("model") == config.model.path):
             where = os.path.relpath(folder, run)
             evaluations[folder.resolve()] = Evaluated(folder, where, side, known, load_summary(folder))
-    inside = sorted(evaluations.values(), key=lambda e: (not e.where.startswith(EVAL), e.where))
-    return inside, gone
+    return sorted(evaluations.values(), key=lambda e: (not e.where.startswith(EVAL), e.where)), gone
 
 
 def evaluations_to_compare(before: Path, after: Path) -> tuple[Path, Path]:
@@ -111,12 +110,10 @@ def evaluation_folder(run: Path, side: str, *marks: str) -> Path:
     return run / EVAL / "-".join((side, *marks))
 
 
-def eval_command(run: Path, settings: Sequence[str] = (), **replaced: str) -> str:
-    """The command line that evaluates base and newest checkpoint with these settings."""
-    pairs = dict(setting.split("=", 1) for setting in settings)
-    pairs |= {key.replace("__", "."): value for key, value in replaced.items()}
+def eval_command(run: Path, settings: Sequence[str] = ()) -> str:
+    """The command line that evaluates base and newest checkpoint with these settings; the last one wins."""
     arguments = ["smopd", "eval", str(run)]
-    for key, value in pairs.items():
+    for key, value in dict(setting.split("=", 1) for setting in settings).items():
         _, parsed = parse_override(f"{key}={value}")
         if key in OPTIONS:
             arguments += [OPTIONS[key], str(parsed)]
@@ -134,8 +131,7 @@ def slug(name: str, default: str = "eval") -> str:
 
 
 def list_evaluation(run: Path, place: Path, side: str, of: str, settings: Sequence[str]) -> None:
-    where = os.path.relpath(place, run)
-    row = {"folder": where, "side": side, "of": of, "settings": list(settings)}
+    row = {"folder": os.path.relpath(place, run), "side": side, "of": of, "settings": list(settings)}
     try:
         if row not in read_rows(run, EVALUATED):
             append_jsonl(run / EVALUATED, row)
@@ -160,7 +156,8 @@ def evaluate_side(
     if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
         begin()
         log.info("the same evaluation of the base is in %s: taken over", same)
-        _copy(same, place)
+        with new_folder(place) as partial:
+            shutil.copytree(same, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
     finished = load_summary(place) is not None
 
     def begun() -> None:
@@ -173,10 +170,9 @@ def evaluate_side(
 
 
 def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
-    for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")):
-        if load_identity(file.parent) == wanted:
-            return file.parent
-    return evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+    folders = [file.parent for file in sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
+    new = evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+    return next((folder for folder in folders if load_identity(folder) == wanted), new)
 
 
 def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
@@ -189,13 +185,6 @@ def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:
                 if known == wanted and (file.parent / "summary.json").exists():
                     return file.parent
     return None
-
-
-def _copy(source: Path, place: Path) -> None:
-    partial = place.with_name(f".partial-{place.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, ignore=shutil.ignore_patterns(".lock", "*.partial"))
-    partial.rename(place)
 
 
 def _sides(run: Path, config: Config) -> dict[str | None, str]:

@@ -8,23 +8,20 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.files import read_json, require_writable, write_json, write_text
+from smopd.files import explain_os_errors, new_folder, read_json, require_writable, write_json, write_text
 from smopd.lazy import torch
 from smopd.models.adapter_files import CONFIG, WEIGHTS, first_line, load_adapter, resolve_adapter
 from smopd.models.checksums import checkpoints
 from smopd.models.loading import load_generation_config, load_model
 from smopd.runs.layout import CHECKPOINTS
-from smopd.runs.model_card import base_name, model_card
+from smopd.runs.model_card import model_card, public
 from smopd.runs.run import Run
 from smopd.runs.target import run_of
 from smopd.tracking import Track, quiet
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -47,17 +44,10 @@ def export(
     write: Callable[[Path], None] = partial(_copy_adapter, config, adapter)
     if wanted:
         write = _model_writer(config, adapter, wanted, track)
-    unfinished = out.with_name(f".partial-{out.name}")
-    try:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    with explain_os_errors(f"{out}: the model cannot be written"), new_folder(out) as unfinished:
         with track(f"writing {out}"):
             write(unfinished)
         write_text(unfinished / "README.md", model_card(name or out.name, config, adapter, run, wanted))
-        unfinished.rename(out)
-    except OSError as error:
-        raise UserError(f"{out}: the model cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     written = sorted(path.name for path in out.iterdir())
     summary = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
     return {**summary, "dtype": wanted or None, "files": written}
@@ -70,7 +60,13 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
     with track(f"loading {config.model.path}"):
         chat = load_model(config.model_copy(update={"model": config.model.model_copy(update=plain)}))
     with track(f"folding in {adapter}"):
-        model = _fold(chat.model, adapter).to(getattr(torch, wanted))
+        adapted: Any = load_adapter(chat.model, adapter)
+        try:
+            merged = adapted.merge_and_unload(safe_merge=True)
+        except (ValueError, RuntimeError) as error:
+            problem = f"the adapter cannot be merged into the model: {first_line(error)}"
+            raise UserError(f"{adapter}: {problem}") from None
+        model = merged.to(getattr(torch, wanted))
     from transformers import GenerationConfig
 
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
@@ -88,7 +84,7 @@ def _copy_adapter(config: Config, adapter: Path, folder: Path) -> None:
     """Copy the adapter, with the public name of its base instead of a path on this machine."""
     folder.mkdir(parents=True)
     settings = read_json(adapter / CONFIG)
-    write_json(folder / CONFIG, settings | {"base_model_name_or_path": base_name(config)})
+    write_json(folder / CONFIG, settings | {"base_model_name_or_path": public(config.model.path)})
     shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
 
 
@@ -109,12 +105,3 @@ def _config_of(adapter: Path) -> Config:
     if not isinstance(base, str) or not base:
         raise UserError(f"{adapter}: its adapter_config.json names no base model (base_model_name_or_path)")
     return load_config(None, [f"model.path={json.dumps(base)}"])
-
-
-def _fold(base: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    model: Any = load_adapter(base, adapter)
-    try:
-        return model.merge_and_unload(safe_merge=True)
-    except (ValueError, RuntimeError) as error:
-        problem = f"the adapter cannot be merged into the model: {first_line(error)}"
-        raise UserError(f"{adapter}: {problem}") from None

@@ -22,7 +22,7 @@ SHAPES = {METRICS: STEP, TIMINGS: STEP, EVALUATIONS: STEP | {"metric": str, "val
 
 def read_rows(run: Path, name: str) -> list[dict[str, Any]]:
     """The rows of one of the folder's JSONL files; empty if it is missing."""
-    return read_jsonl(run / name, *([SHAPES[name]] if name in SHAPES else []))
+    return read_jsonl(run / name, SHAPES.get(name, object))
 
 
 def is_run(path: Path) -> bool:

@@ -5,7 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config, to_toml
+from smopd.config import Config
+from smopd.config_io import to_toml
 from smopd.data import load_examples
 from smopd.data.reading import generated
 from smopd.evaluation.metrics import against
@@ -20,14 +21,16 @@ from smopd.runs.run import Run
 
 def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype: str) -> str:
     """The README.md of an exported model, or of an adapter alone if `dtype` is empty."""
-    evaluations = _select_evaluations(adapter, run, config) if run else []
-    changes = [line for base in evaluations if base.side == BASE for line in _changes(base, evaluations)]
+    base, digest = config.model.path, file_digest(adapter / WEIGHTS)
+    finished = [e for e in evaluations_of(run, config)[0] if e.summary is not None] if run else []
+    evaluations = [e for e in finished if e.side == BASE or e.identity.get("adapter") == digest]
+    changes = [line for e in evaluations if e.side == BASE for line in _changes(e, evaluations)]
     facts = {
         "name": name,
         "config": config,
         "dtype": dtype,
-        "base": base_name(config),
-        "hub": _on_hub(config.model.path),
+        "base": public(base),
+        "hub": base != "pocket" and not Path(base).expanduser().exists(),
         "rank": read_json(adapter / CONFIG).get("r"),
         "version": version("smopd"),
         "evaluated": bool(evaluations),
@@ -38,23 +41,9 @@ def model_card(name: str, config: Config, adapter: Path, run: Path | None, dtype
     return render_text(__package__, "model_card.md.jinja", **facts)
 
 
-def base_name(config: Config) -> str:
-    return config.model.path if _on_hub(config.model.path) else public(config.model.path)
-
-
 def public(name: str) -> str:
     """Reduce a local path to its last part; leave a hub name unchanged."""
     return Path(name).name if name.startswith(("/", "~", ".")) or Path(name).expanduser().exists() else name
-
-
-def _on_hub(base: str) -> bool:
-    return not Path(base).expanduser().exists() and base != "pocket"
-
-
-def _select_evaluations(adapter: Path, run: Path, config: Config) -> list[Evaluated]:
-    digest = file_digest(adapter / WEIGHTS)
-    finished = [e for e in evaluations_of(run, config)[0] if e.summary is not None]
-    return [e for e in finished if e.side == BASE or e.identity.get("adapter") == digest]
 
 
 def _rows(evaluation: Evaluated) -> list[str]:
@@ -97,11 +86,10 @@ def _describe_training(config: Config, adapter: Path, run: Path) -> dict[str, An
 
 def _settings(config: Config) -> list[str]:
     """The tables of the config, without local paths and addresses."""
-    data: dict[str, Any] = {
-        name: public(getattr(config.data, name)) for name in ("train", "eval", "databases")
-    }
+    names = ("train", "eval", "databases")
+    data: dict[str, Any] = {name: public(getattr(config.data, name)) for name in names}
     data["verifiers"] = [public(name) for name in config.data.verifiers]
-    model = {"path": base_name(config), "adapter": public(config.model.adapter)}
+    model = {"path": public(config.model.path), "adapter": public(config.model.adapter)}
     parts = {"model": config.model.model_copy(update=model), "data": config.data.model_copy(update=data)}
     shown = config.model_copy(update=parts | {"method": public(config.method)})
     tables = [table.strip() for table in re.split(r"\n(?=\[)", to_toml(shown).strip())]

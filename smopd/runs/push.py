@@ -14,35 +14,35 @@ from smopd.formatting import one_line
 # With the errors of the HTTP client that the installed huggingface_hub is built on.
 UNREACHED: tuple[type[Exception], ...]
 UNREACHED = (OSError, *(kind for kind in hub.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"))
-LOGIN = "log in with `hf auth login`, or put a token that may write into the environment variable HF_TOKEN"
+LOGIN = "log in with `hf auth login`, or set HF_TOKEN (in Python: token=) to a token that may write"
 
 
 def check_hub(repo: str) -> HfApi:
     """Return the hub's API if it answers and accepts the login; else raise a UserError."""
-    try:
-        validate_repo_id(repo)
-    except hub.HFValidationError as error:
-        raise UserError(f"--push {one_line(repo)}: {one_line(error)}") from None
-    if repo.count("/") != 1:
-        raise UserError(f"--push {repo}: expected OWNER/NAME, such as me/pocket-trained")
     api = HfApi(library_name="smopd")
-    with _explain_errors(repo, api):
+    with _explain_errors(f"--push {one_line(repo)}", api):
+        validate_repo_id(repo)
+        if repo.count("/") != 1:
+            raise UserError(f"--push {repo}: expected OWNER/NAME, such as me/pocket-trained")
         api.whoami()
     return api
 
 
-def push(api: HfApi, repo: str, folder: Path, private: bool = False) -> str:
-    """Upload a folder to a model repository, created if needed; return its URL."""
-    with _explain_errors(repo, api):
-        url = api.create_repo(repo, private=private or None, exist_ok=True)
-        api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Trained with smopd")
-    return str(url)
+def push(api: HfApi, repo: str, folder: Path, private: bool | None, what: str) -> tuple[str, str]:
+    """Upload to a repository, created if needed; return its and the commit's URL. `what` begins errors."""
+    with _explain_errors(what, api):
+        url = api.create_repo(repo, private=private, exist_ok=True)
+        message = "Trained with smopd"
+        commit = api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=message)
+    return str(url), str(commit.commit_url)
 
 
 @contextmanager
-def _explain_errors(repo: str, api: HfApi) -> Iterator[None]:
+def _explain_errors(what: str, api: HfApi) -> Iterator[None]:
     try:
         yield
+    except hub.HFValidationError as error:
+        problem = one_line(error)
     except hub.LocalTokenNotFoundError:
         problem = f"no token for {api.endpoint}; {LOGIN}"
     except hub.OfflineModeIsEnabled:
@@ -56,4 +56,4 @@ def _explain_errors(repo: str, api: HfApi) -> Iterator[None]:
         problem = f"{api.endpoint} cannot be reached: {why}; see to the network"
     else:
         return
-    raise UserError(f"--push {repo}: {problem}")
+    raise UserError(f"{what}: {problem}")

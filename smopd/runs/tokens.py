@@ -37,6 +37,7 @@ TYPES = {
 }  # fmt: skip
 VIEW = "view"  # a column that earlier versions did not write
 MODELS = ("student", "teacher")
+OF_STATS = ("entropy", "teacher_entropy", "divergence", "student_logp", "teacher_logp")
 
 
 @dataclass(frozen=True)
@@ -62,27 +63,17 @@ def token_columns(
         for name, part in loss.terms.items():
             kept = part.kept()
             for k, (reply, stats) in enumerate(zip(part.replies, part.stats, strict=True)):
-                count = len(reply.tokens)
-                columns = {
-                    "rollout": torch.full((count,), number),
-                    VIEW: torch.full((count,), views.index(reply.view)),
-                    "turn": torch.full((count,), reply.turn),
-                    "part": torch.full((count,), terms.index(name)),
-                    "position": torch.arange(count),
-                    "token": torch.tensor(reply.tokens),
-                    "entropy": stats.entropy,
-                    "teacher_entropy": stats.teacher_entropy,
-                    "divergence": stats.divergence.detach(),
-                    "student_logp": stats.student_logp,
-                    "teacher_logp": stats.teacher_logp,
-                    "kept": kept[k],
-                    "clipped": part.over[k],
-                    "weight": part.turn_weights[k].expand(count),
-                }
+                count, place = len(reply.tokens), {"rollout": number, "turn": reply.turn}
+                place |= {VIEW: views.index(reply.view), "part": terms.index(name)}
+                columns = {column: torch.full((count,), value) for column, value in place.items()}
+                columns |= {column: getattr(stats, column) for column in OF_STATS}
+                columns |= {"position": torch.arange(count), "token": torch.tensor(reply.tokens)}
+                columns |= {"kept": kept[k], "clipped": part.over[k]}
+                columns["weight"] = part.turn_weights[k].expand(count)
                 if stats.top_tokens is not None and stats.top_logps is not None:
                     columns |= {"top_tokens": stats.top_tokens, "top_logps": stats.top_logps}
                 for column, values in columns.items():
-                    rows[column].append(values.cpu())
+                    rows[column].append(values.detach().cpu())
     empty = [torch.zeros(0)]
     types = {**TYPES, VIEW: "uint8"}
     tensors = {name: torch.cat(rows[name] or empty).to(getattr(torch, kind)) for name, kind in types.items()}

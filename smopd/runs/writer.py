@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from smopd.config import Config, load_config, to_toml
+from smopd.config import Config, load_config
+from smopd.config_io import to_toml
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
-from smopd.files import STEP, Held, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
+from smopd.files import STEP, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.checksums import checkpoints, damage, step_of
 from smopd.runs import checkpoint, layout, tokens
 from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
@@ -35,10 +36,7 @@ class RunFolder:
     """One run's files. The constructor only reads; `lock` and `begin` are the first to write."""
 
     def __init__(self, path: Path, config: Config) -> None:
-        self.path, self.config = path, config
-        self.config_file, self.metrics_file = path / layout.CONFIG, path / layout.METRICS
-        self.timings_file, self.starts_file = path / layout.TIMINGS, path / layout.STARTS
-        self.evaluations_file, self.warnings_file = path / layout.EVALUATIONS, path / layout.WARNINGS
+        self.path, self.config, self.config_file = path, config, path / layout.CONFIG
         self._locked = False
         self._damaged: set[Path] = set()
         self.changed: Changes = {}  # since the last start, to be recorded by `begin`
@@ -54,7 +52,7 @@ class RunFolder:
     def begin(self) -> None:
         """Write the config, or record what changed; called once everything that the run needs is there."""
         if self.changed:  # first, because older checkpoints are accepted by this record
-            self.record_start({"changed": self.changed})
+            self.append(layout.STARTS, {"changed": self.changed})
         if self.changed or not self.config_file.exists():
             with self._explain_write_errors(self.config_file):
                 write_text(self.config_file, to_toml(self.config))
@@ -72,13 +70,8 @@ class RunFolder:
         missing_folders = [p for p in (self.path, *self.path.parents) if not p.exists()]
         with ExitStack() as stack:
             stack.callback(_remove_empty, missing_folders)
-            try:
-                with self._explain_write_errors(self.path / layout.LOCK):
-                    works = stack.enter_context(locked(self.path / layout.LOCK))
-            except Held as other:
-                what = f"another process works on this run ({other})"
-                advice = "wait for it, stop it, or choose another --out"
-                raise UserError(f"{self.path}: {what}; {advice}") from None
+            with self._explain_write_errors(self.path / layout.LOCK):
+                works = stack.enter_context(locked(self.path / layout.LOCK, "works on this run"))
             if not works:
                 advice = "do not start the same run twice at the same time"
                 log.warning("%s: this file system has no locks: %s", self.path, advice)
@@ -112,21 +105,16 @@ class RunFolder:
     def warnings(self) -> list[dict[str, Any]]:
         return layout.read_rows(self.path, layout.WARNINGS)
 
-    def record_warning(self, row: dict[str, Any]) -> None:
-        self._append(self.warnings_file, row)
-
-    def record_start(self, row: dict[str, Any]) -> None:
-        self._append(self.starts_file, row)
-
-    def _append(self, path: Path, row: dict[str, Any]) -> None:
-        with self._explain_write_errors(path):
-            append_jsonl(path, row)
+    def append(self, name: str, row: dict[str, Any]) -> None:
+        """Append a row to one of the folder's JSONL files; it is on disk when this returns."""
+        with self._explain_write_errors(self.path / name):
+            append_jsonl(self.path / name, row)
 
     def cut_metrics(self, step: int) -> None:
         """Go back to `step`: drop rows of steps that will be repeated, and unfinished files of a crash."""
         with self._explain_write_errors(self.path):
-            for file in (self.metrics_file, self.timings_file, self.evaluations_file, self.warnings_file):
-                if file.exists():
+            for name in (layout.METRICS, layout.TIMINGS, layout.EVALUATIONS, layout.WARNINGS):
+                if (file := self.path / name).exists():
                     kept = jsonl(row for row in read_jsonl(file, STEP) if row["step"] <= step)
                     if kept.encode() != file.read_bytes():
                         write_text(file, kept)
@@ -138,16 +126,16 @@ class RunFolder:
         self.prune(self.config.train.keep_checkpoints, step)
 
     def add_metrics(self, row: dict[str, Any]) -> None:
-        """Append one step's row; it is on disk when this returns."""
         times = {k: v for k, v in row.items() if k.startswith(TIMES)}
         if times:
-            self._append(self.timings_file, {"step": row["step"], **times})
-        self._append(self.metrics_file, {k: v for k, v in row.items() if k not in times})
+            self.append(layout.TIMINGS, {"step": row["step"], **times})
+        self.append(layout.METRICS, {k: v for k, v in row.items() if k not in times})
 
     def record_evaluation(self, step: int, metric: str, value: float) -> None:
         others = [row for row in self.evaluations() if (row["step"], row["metric"]) != (step, metric)]
-        with self._explain_write_errors(self.evaluations_file):
-            write_jsonl(self.evaluations_file, [*others, {"step": step, "metric": metric, "value": value}])
+        path = self.path / layout.EVALUATIONS
+        with self._explain_write_errors(path):
+            write_jsonl(path, [*others, {"step": step, "metric": metric, "value": value}])
 
     def best(self, steps: set[int] | None = None) -> tuple[int, float] | None:
         """Step and value of the earliest best evaluation (among `steps`), by the metric recorded first."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smopd.config import Config, config_hash
+from smopd.config import Config
+from smopd.config_io import config_hash
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome, prepared_examples, told_so_far

@@ -21,9 +21,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from smopd.config import to_toml
+from smopd.config_io import to_toml
 from smopd.errors import UserError
-from smopd.files import Held, check_shape, locked, read_json, require_writable, write_json, write_text
+from smopd.files import check_shape, locked, read_json, require_writable, write_json, write_text
 from smopd.machine import cpu_cores
 from smopd.runs.evaluations import TRAINED, evaluation_folder
 from smopd.runs.layout import CONFIG, EVAL, METRICS
@@ -106,12 +106,8 @@ class StudyFolder:
     def lock(self) -> Iterator[None]:
         """Allow one scheduler per study; another one would start the same cells."""
         require_writable(self.study_path)
-        try:
-            with locked(self.study_path / ".lock"):
-                yield
-        except Held as other:
-            what = f"another process runs this study ({other})"
-            raise UserError(f"{self.study_path}: {what}; wait for it or stop it") from None
+        with locked(self.study_path / ".lock", "runs this study"):
+            yield
 
     def save_status(self, jobs: list[StudyJob]) -> None:
         rows = {}

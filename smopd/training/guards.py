@@ -15,6 +15,7 @@ from smopd.config import Config, plan_of
 from smopd.errors import UserError
 from smopd.objective.caps import Cap
 from smopd.objective.plan import Plan
+from smopd.runs.layout import WARNINGS
 from smopd.runs.writer import RunFolder
 from smopd.verify.verdict import FAILED, STATUSES
 
@@ -70,7 +71,7 @@ def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, exam
         if cause not in known:
             known.add(cause)
             log.warning("step %d: %s", step, message)
-            folder.record_warning({"step": step, "cause": cause, "warning": message})
+            folder.append(WARNINGS, {"step": step, "cause": cause, "warning": message})
 
 
 def due(watched: Watched) -> Iterator[Due]:

@@ -18,6 +18,7 @@ from smopd.models.adapter_files import WEIGHTS
 from smopd.rollout.choice import resolve_engine
 from smopd.runs.evaluations import BASE, TRAINED, evaluate_side, evaluation_folder
 from smopd.runs.export import export
+from smopd.runs.layout import STARTS
 from smopd.runs.writer import RunFolder
 from smopd.tracking import Track, quiet
 from smopd.training.check import check_training
@@ -49,7 +50,7 @@ def train_run(
             where = {"device": str(processes.device), "processes": processes.world_size}
             where["threads"] = torch.get_num_threads()
             begun = {"step": trainer.step, "steps": config.train.steps, "engine": config.engine.kind}
-            folder.record_start({**begun, **where, **package_versions()})
+            folder.append(STARTS, {**begun, **where, **package_versions()})
         if trainer.step:
             log.info("continuing %s after step %d", folder.path, trainer.step)
         with track(f"training ({config.method})", config.train.steps, trainer.step) as update:

@@ -115,7 +115,8 @@ def missing(
         if not {"full", "sharded"} <= set(played):
             what = "task told at once (FULL)" if "sharded" in played else "conversations over several turns"
             views = json.dumps(list(dict.fromkeys(["full", "sharded", *played])))
-            yield report.Missing(f"no {what}{data}", eval_command(run, settings, eval__views=views))
+            command = eval_command(run, [*settings, f"eval.views={views}"])
+            yield report.Missing(f"no {what}{data}", command)
     for one in gone:
         unfinished = (run / one.where / "evaluation.json").exists()
         moved = "the same command with --out ITS-NEW-FOLDER finds one that was moved"

@@ -12,12 +12,13 @@ from random import Random
 import pytest
 from support.fuzzed import TEXTS, make_seeds, mutated, setting
 
-from smopd.config import describe
+from smopd.config import Config
+from smopd.config_io import describe_fields
 from smopd.methods import METHODS
 
 CHUNK, CHUNKS, USUAL = 50, 20, 4  # 1,000 cases; the first 200 in every run of the suite, all with -m long
 SECONDS = 30  # of CPU for one command
-KEYS = [key for key, *_ in describe()]
+KEYS = [key for key, *_ in describe_fields(Config)]
 # The file that is damaged, and the command that meets it; `own.py` holds a task that nobody uses.
 FILES = [
     ("data.jsonl", "data check data.jsonl --verifiers own.py"),

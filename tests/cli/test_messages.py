@@ -17,7 +17,8 @@ from support.fuzzed import VERIFIER, make_adapter, make_run, outcome
 from support.synthetic_study import study
 
 from smopd import progress
-from smopd.config import load_config, to_toml
+from smopd.config import load_config
+from smopd.config_io import to_toml
 from smopd.data import load_examples
 from smopd.data.sharding import check_shards
 from smopd.evaluation.metrics import summarise

@@ -7,7 +7,8 @@ import sys
 import pytest
 from support.fuzzed import make_run
 
-from smopd.config import load_config, to_toml
+from smopd.config import load_config
+from smopd.config_io import to_toml
 
 HEAVY = ("torch", "transformers", "peft", "accelerate", "matplotlib", "scipy.stats", "math_verify")
 PROGRAM = f"""

@@ -9,7 +9,8 @@ from support.doc_pages import PAGES, ROOT, Command, commands, inline
 from typer.main import get_command
 
 from smopd.cli.main import app
-from smopd.config import describe, load_config, recipe_names
+from smopd.config import Config, load_config, recipe_names
+from smopd.config_io import describe_fields
 from smopd.methods import METHODS
 from smopd.study.plan import study_names
 
@@ -124,7 +125,7 @@ def test_a_wrong_command_is_found():
 
 def test_settings_that_pages_name_exist():
     """`train.steps`, `objective.clip=inf`: between backticks, a section's name, a dot and a key."""
-    tables = {key for key, _, _ in describe()}
+    tables = {key for key, _, _ in describe_fields(Config)}
     for method in METHODS.values():
         tables |= {f"objective.{name}" for name in method.section.model_fields}
     sections = {key.split(".")[0] for key in tables if "." in key}

@@ -40,7 +40,7 @@ def test_times_are_kept_apart(folder):
         folder.add_metrics(row(step))
     assert folder.metrics() == [{"step": s, "loss": 0.1 / s, "grad_norm": None, "note": "é"} for s in (1, 2)]
     timings = [{"step": s, "seconds/step": 1.5, "seconds/rollout": 0.5 * s} for s in (1, 2)]
-    assert files.read_jsonl(folder.timings_file) == timings
+    assert files.read_jsonl(folder.path / "timings.jsonl") == timings
     # the report shows them all the same
     assert [r["seconds/rollout"] for r in report_data(folder.path).metrics] == [0.5, 1.0]
 
@@ -51,14 +51,17 @@ def test_times_are_kept_apart(folder):
 def test_a_torn_line_is_dropped_and_the_file_is_as_if_never_torn(folder, torn):
     for step in (1, 2):
         folder.add_metrics(row(step))
-    whole = folder.metrics_file.read_bytes(), folder.timings_file.read_bytes()
-    for file in (folder.metrics_file, folder.timings_file):
+    whole = (folder.path / "metrics.jsonl").read_bytes(), (folder.path / "timings.jsonl").read_bytes()
+    for file in (folder.path / "metrics.jsonl", folder.path / "timings.jsonl"):
         with file.open("ab") as stream:
             stream.write(torn.encode("utf-8", "surrogateescape"))
     again = RunFolder(folder.path, CONFIG)
     assert [r["step"] for r in again.metrics()][:2] == [1, 2]
     again.cut_metrics(2)
-    assert (folder.metrics_file.read_bytes(), folder.timings_file.read_bytes()) == whole
+    assert (
+        (folder.path / "metrics.jsonl").read_bytes(),
+        (folder.path / "timings.jsonl").read_bytes(),
+    ) == whole
     again.add_metrics(row(3))
     assert [r["step"] for r in again.metrics()] == [1, 2, 3]
 
@@ -78,7 +81,7 @@ def test_going_back_cuts_rows_and_evaluations_and_sweeps_what_is_half_done(folde
     folder.cut_metrics(2)
     assert (
         [r["step"] for r in folder.metrics()]
-        == [r["step"] for r in files.read_jsonl(folder.timings_file)]
+        == [r["step"] for r in files.read_jsonl(folder.path / "timings.jsonl")]
         == [1, 2]
     )
     assert folder.best() == (2, 0.2)
@@ -155,7 +158,7 @@ HOLD = """
 import os, subprocess, sys, time
 from pathlib import Path
 from smopd.files import locked
-with locked(Path(sys.argv[1])):
+with locked(Path(sys.argv[1]), "works on this run"):
     child = subprocess.Popen(["sleep", "60"])
     heard, say = os.pipe()
     fork = os.fork()
@@ -217,7 +220,8 @@ def test_a_lock_that_was_removed_while_we_waited_for_it_is_not_ours(tmp_path, mo
         real(descriptor, how)
 
     monkeypatch.setattr(files.fcntl, "flock", flock)
-    with files.locked(path), pytest.raises(files.Held), files.locked(path):
+    refused = pytest.raises(UserError, match="another process works")
+    with files.locked(path, "works"), refused, files.locked(path, "works"):
         pass
     assert len(calls) == 3
 

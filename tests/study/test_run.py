@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from smopd.errors import UserError
-from smopd.files import Held, locked
+from smopd.files import locked
 from smopd.study.collect import collect, curve_names
 from smopd.study.plan import load_study
 from smopd.study.run import (
@@ -121,9 +121,9 @@ def _logged(tmp_path: Path) -> list[str]:
 
 def _free(lock: Path) -> bool:
     try:
-        with locked(lock):
+        with locked(lock, "runs"):
             return True
-    except Held:
+    except UserError:
         return False
 
 

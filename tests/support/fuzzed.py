@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import save_file
 from support.synthetic_study import study
 
-from smopd.config import load_config, to_toml
+from smopd.config import load_config
+from smopd.config_io import to_toml
 from smopd.data import Example, load_examples
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import summarise

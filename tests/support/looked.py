@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from smopd.chat.messages import user
-from smopd.config import load_config, to_toml
+from smopd.config import load_config
+from smopd.config_io import to_toml
 from smopd.evaluation import tokens as evaluation_tokens
 from smopd.evaluation.evaluate import Outcome
 from smopd.evaluation.metrics import summarise
