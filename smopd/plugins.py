@@ -18,6 +18,7 @@ from smopd.errors import PartError, UserError, is_out_of_memory
 from smopd.files import read_bytes, read_python
 
 PACKAGE = str(Path(__file__).parent)
+MOST_FRAMES = 10  # of a user's own traceback
 _loaded: dict[tuple[Path, str], ModuleType] = {}
 _shown: dict[str, str] = {}  # full path of a loaded file -> path as the user wrote it
 
@@ -78,7 +79,7 @@ def calling(part: Any, describe: Callable[[], str], made_at: str = "") -> Iterat
         raise error.within(describe(), place_of(part) or made_at) from error.__cause__
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = [] if isinstance(error, Unexpected) else _frames(error)
         place = _place(frames[-1]) if frames else place_of(part) or made_at
         if isinstance(error, Unexpected):
@@ -159,4 +160,7 @@ def _place(frame: traceback.FrameSummary) -> str:
 def _describe_error(error: BaseException) -> str:
     """An error's type and message, and the lines of the user's files in its traceback."""
     headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")
-    return "\n  ".join([headline, *(f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error))])
+    lines = [f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error)]
+    if len(lines) > MOST_FRAMES:  # of a recursion, the ends
+        lines[2:-2] = [f"... {len(lines) - 4} more calls"]
+    return "\n  ".join([headline, *lines])

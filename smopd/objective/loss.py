@@ -84,7 +84,8 @@ def term_loss(
         carried = turn_weight * _sum_kept_costs(term, reply)
         sums.append(carried / _divisor(term, reply.weight) if pool_share is None else carried)
     total = torch.stack(sums).mean() if pool_share is None else torch.stack(sums).sum() * pool_share
-    over = tuple(term.cap.over(s.divergence.detach()) for s in stats)
+    with term.calling("cap"):
+        over = tuple(checked_vector(term.cap.over(s.divergence.detach()), len(s.divergence)) for s in stats)
     return TermLoss(total * term.scale, tuple(replies), tuple(stats), over, weights, turns.deltas)
 
 

@@ -21,7 +21,7 @@ from smopd.objective.caps import Cap, no_cap
 from smopd.objective.grades import Grade
 from smopd.objective.tokens import Moment, TokenWeight, Weight, as_weight, every_token
 from smopd.objective.turns import TurnWeight, uniform
-from smopd.plugins import calling, check_function, check_word, is_number, making_at, require
+from smopd.plugins import calling, check_function, check_word, is_number, making_at, require, unexpected
 from smopd.rollout.play import Peers, Play, Reply
 from smopd.scoring.losses import RowLoss, needs_teacher
 
@@ -125,7 +125,11 @@ class Term:
 
     def logged(self, moment: Moment) -> dict[str, float]:
         """What its token weights want to see in the metrics, such as the share kept."""
-        return as_weight(self.tokens).logged(moment)
+        with self.calling("tokens"):
+            values = as_weight(self.tokens).logged(moment)
+            if not isinstance(values, dict) or not all(map(is_number, values.values())):
+                raise unexpected(values, "of `logged` a dict of numbers")
+        return values
 
 
 @dataclass(frozen=True)
@@ -151,9 +155,12 @@ class Plan:
         for what, names in (("plays", [p.view for p in self.plays]), ("terms", [t.name for t in self.terms])):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"a plan needs {what}, each with a name of its own; found {names}")
-        first = self.plays[0]
+        require(isinstance(self.balance, bool), "the balance of a plan", self.balance, "True or False")
+        first, *others = self.plays
         if first.share != 1 or first.instead:
             raise ValueError("the first play of a plan is everybody's: share 1, in nobody's place")
+        if any(play.samples > 1 for play in others):
+            raise ValueError("the first play of a plan alone has samples: the others belong to its rollouts")
 
     @property
     def scored(self) -> tuple[Term, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from smopd.chat.template import Renderer
 from smopd.config_io import choices
 from smopd.objective.loss import Pool, key_of, pool_of
 from smopd.objective.plan import Context, Contexts, Plan, Term
@@ -43,7 +44,7 @@ def scoring_requests(
     units: list[ScoringRequest] = []
     wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, played in enumerate(rollouts):
-        chosen = {term.name: _choose_replies(term, played, moment) for term in plan.scored}
+        chosen = {t.name: set(map(key_of, choose_replies(t, played, moment))) for t in plan.scored}
         for reply in played:
             of_reply: list[ScoringRequest] = []
             for term in plan.scored if reply.tokens else ():
@@ -68,16 +69,16 @@ def scoring_requests(
     return replies, units, wanted
 
 
-def _choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
+def choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> Sequence[Reply]:
+    """The replies of one rollout that a term is about, empty ones too."""
     with term.calling("replies"):
         chosen = term.replies(played, moment)
         expected = "a list of replies out of those it was given"
         if not isinstance(chosen, (list, tuple)) or not all(isinstance(reply, Reply) for reply in chosen):
             raise unexpected(chosen, expected)
-        keys = set(map(key_of, chosen))
-        if not keys <= set(map(key_of, played)):
+        if not set(map(key_of, chosen)) <= set(map(key_of, played)):
             raise Unexpected(f"returned replies of another rollout, expected {expected}")
-    return keys
+    return chosen
 
 
 def teacher_contexts(term: Term, reply: Reply, peers: Peers) -> list[tuple[float, Context]]:
@@ -107,8 +108,17 @@ def _as_list(returned: Any, items: str) -> list[Any]:
     return list(returned)
 
 
+def context_ids(term: Term, part: str, context: Context, renderer: Renderer) -> Sequence[int]:
+    """Token ids of a context; what the chat template or the model cannot take is refused."""
+    with term.calling(part):
+        ids = context if isinstance(context, tuple) else renderer.ids(context)
+        if bad := [i for i in ids if type(i) is not int or not 0 <= i < renderer.vocabulary]:
+            raise Unexpected(f"returned the token id {bad[0]!r}, expected 0 to {renderer.vocabulary - 1}")
+    return ids
+
+
 def _checked_context(context: Any) -> Context:
-    """Refuse what is neither messages nor token ids; of many ids, one is looked at."""
+    """Refuse what is neither messages nor, by the first of them, token ids."""
     if isinstance(context, tuple) and context and type(context[0]) is int:
         return context
     if not isinstance(context, list) or not context:
