@@ -9,6 +9,7 @@ import torch
 
 from smopd.config import load_config, plan_of
 from smopd.methods import METHODS
+from smopd.models import load_renderer
 from smopd.objective import (
     Auxiliary,
     Plan,
@@ -25,7 +26,6 @@ from smopd.objective import (
     top,
     whole_task,
 )
-from smopd.models import load_renderer
 from smopd.objective.caps import Cap
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.play import Play
