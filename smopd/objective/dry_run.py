@@ -81,7 +81,7 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer:
     for unit in units if renderer else ():
         for part, contexts in (("teacher", [c for _, c in unit.contexts]), ("auxiliary", unit.auxiliary[1])):
             for context in contexts:
-                context_ids(unit.terms[0], part, context, renderer)
+                context_ids(unit.terms[0], part, context, renderer, renderer.vocabulary)
     stats = {
         (unit.reply, term.name): _statistics(len(replies[unit.reply].tokens), term, len(unit.auxiliary[1]))
         for unit in units

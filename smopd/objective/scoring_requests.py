@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from smopd.chat.template import Renderer
@@ -108,12 +109,13 @@ def _as_list(returned: Any, items: str) -> list[Any]:
     return list(returned)
 
 
-def context_ids(term: Term, part: str, context: Context, renderer: Renderer) -> Sequence[int]:
-    """Token ids of a context; what the chat template or the model cannot take is refused."""
+def context_ids(term: Term, part: str, context: Context, renderer: Renderer, size: int) -> Sequence[int]:
+    """Token ids of a context; what the chat template, or a vocabulary of this size, lacks is refused."""
     with term.calling(part):
         ids = context if isinstance(context, tuple) else renderer.ids(context)
-        if bad := [i for i in ids if type(i) is not int or not 0 <= i < renderer.vocabulary]:
-            raise Unexpected(f"returned the token id {bad[0]!r}, expected 0 to {renderer.vocabulary - 1}")
+        bad = [i for i in ids if not isinstance(i, Integral) or not 0 <= i < size] if ids is context else []
+        if bad:
+            raise Unexpected(f"returned the token id {bad[0]!r}, expected 0 to {size - 1}")
     return ids
 
 

@@ -181,7 +181,8 @@ class _MicroBatch:
 
     def sequence(self, number: int, part: str, context: Context) -> Scored:
         unit = self.units[number]
-        return context_ids(unit.terms[0], part, context, self.renderer), self.replies[unit.reply].tokens
+        ids = context_ids(unit.terms[0], part, context, self.renderer, len(self.head))
+        return ids, self.replies[unit.reply].tokens
 
     def hidden(self, sequences: Sequence[Scored]) -> torch.Tensor:
         """[N, d] hidden states that predict the sequences' reply tokens."""
