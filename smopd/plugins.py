@@ -159,7 +159,7 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 def _describe_error(error: BaseException) -> str:
     """An error's type and message, and the lines of the user's files in its traceback."""
-    headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")
+    headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")[:500]
     lines = [f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error)]
     if len(lines) > MOST_FRAMES:  # of a recursion, the ends
         lines[2:-2] = [f"... {len(lines) - 4} more calls"]

@@ -21,7 +21,7 @@ from smopd import objective as parts
 from smopd import scoring  # noqa: F401
 from smopd.config_io import check, choices, flatten
 from smopd.errors import UserError
-from smopd.plugins import calling, check_function, describe_value, load_python, making_at, require
+from smopd.plugins import Unexpected, calling, check_function, describe_value, load_python, making_at, require
 from smopd.rollout.play import Peers, Play, Reply  # noqa: F401
 from smopd.settings import Section, share_of_steps  # noqa: F401
 
@@ -107,23 +107,22 @@ def find_method(name: str) -> Method:
     if wanted not in names:
         raise ValueError(f"{path} has no method {wanted!r}{choices(wanted, names, 'methods')}")
     method = declared[names.index(wanted)]
-    place, what = method.made_at or str(path), f"settings of '{method.name}'"
-    with calling(None, lambda: what, place):
-        _check_defaults(method.section, f"{place}, {what}")
+    with calling(None, lambda: f"settings of '{method.name}'", method.made_at or str(path)):
+        _check_defaults(method.section)
     return method
 
 
-def _check_defaults(section: type[Section], place: str) -> None:
+def _check_defaults(section: type[Section]) -> None:
     """Refuse settings whose defaults are missing, or are not what they are declared to be."""
     if lacking := [key for key, field in section.model_fields.items() if field.is_required()]:
-        raise UserError(f"{place}: {lacking[0]} has no default")
+        raise Unexpected(f"{lacking[0]} has no default")
     try:
         values = section().model_dump(warnings=False)
     except ValidationError as error:  # by a validator of the user's
-        raise UserError(f"{place}: {error.errors()[0]['msg']}") from None
+        raise Unexpected(error.errors()[0]["msg"]) from None
     for key, value in flatten(values).items():
         if not isinstance(value, (bool, int, float, str, list)):
             expected = "a text, a number, a bool or a list"
-            raise UserError(f"{place}: {key} is {describe_value(value)}, expected {expected}")
-    if problems := check(section, values, place):
-        raise UserError("\n".join(problems))
+            raise Unexpected(f"{key} is {describe_value(value)}, expected {expected}")
+    if problems := check(section, values, ""):
+        raise Unexpected("\n".join(problem.removeprefix(": ") for problem in problems))

@@ -41,9 +41,7 @@ TOYS = [
 def try_parts(
     plan: Plan, steps: int, examples: Sequence[Example] = (), renderer: Renderer | None = None
 ) -> None:
-    """Raise what is wrong with a part, as a UserError; `examples`: the first few of the run's, if at hand, as
-    is the `renderer` of its model.
-    """
+    """Raise what is wrong with a part, as a UserError; `examples`, `renderer`: the run's, if at hand."""
     with torch.random.fork_rng(devices=[]):
         for term in plan.scored:
             with term.calling("loss"):
@@ -91,7 +89,11 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer:
         lacking = _explain_missing(plan, term)
         numbers = [k for k, name in stats if name == term.name]
         tokens = [Tokens(stats[k, term.name], replies[k], moment) for k in numbers]
+        before = [_sum_up(t) for t in tokens]
         decisions = decide(term, tokens) if term.needs_whole_step else [decide(term, [t])[0] for t in tokens]
+        with term.calling("tokens"):
+            if before != [_sum_up(t) for t in tokens]:
+                raise Unexpected("changed the statistics it was given; work on copies")
         for k, decision in zip(numbers, decisions, strict=True):
             with term.calling("tokens"):
                 _check_finite(decision.weight, lacking)
@@ -103,7 +105,16 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer:
             loss = term_loss(term, asked, of_term, rollout.correct, torch.zeros(()), share)
             with term.calling("turns"):
                 _check_finite(loss.turn_weights, lacking)
+            with term.calling("cap"):
+                if asked and not loss.value.requires_grad:
+                    raise Unexpected("returned numbers without a gradient: make them of the costs by torch")
         term.logged(moment)
+
+
+def _sum_up(tokens: Tokens) -> str:
+    return str(
+        [column.double().sum().item() for column in (tokens.divergence, tokens.entropy, tokens.log_ratio)]
+    )
 
 
 def _check_finite(values: torch.Tensor, lacking: str = "") -> None:

@@ -75,8 +75,7 @@ class Term:
     made_at: str = field(default="", init=False, repr=False, compare=False)  # file and line, if a user's
 
     def __post_init__(self) -> None:
-        named = isinstance(self.name, str) and bool(self.name)
-        require(named, "the name of a term", self.name, "a text")
+        require(isinstance(self.name, str) and self.name != "", "the name of a term", self.name, "a text")
         here = f"term '{self.name}': "
         check_function(f"{here}replies", self.replies, "replies", "moment")
         if self.teacher is not None:
@@ -90,8 +89,9 @@ class Term:
         check_word(f"{here}per", self.per, get_args(Per))
         check_word(f"{here}weights", self.weights, get_args(Weights))
         require(is_number(self.scale), f"{here}scale", self.scale, "a finite number")
-        known = self.auxiliary is None or isinstance(self.auxiliary, Auxiliary)
-        require(known, f"{here}auxiliary", self.auxiliary, "an Auxiliary")
+        require(
+            isinstance(self.auxiliary, Auxiliary | None), f"{here}auxiliary", self.auxiliary, "an Auxiliary"
+        )
         costs = hasattr(self.loss, "name") and callable(getattr(self.loss, "value", None))
         expected = "a row loss such as reverse_kl(), or a function marked with @row_loss"
         require(costs and not isinstance(self.loss, type), f"{here}loss", self.loss, expected)
@@ -128,7 +128,7 @@ class Term:
         with self.calling("tokens"):
             values = as_weight(self.tokens).logged(moment)
             if not isinstance(values, dict) or not all(map(is_number, values.values())):
-                raise unexpected(values, "of `logged` a dict of numbers")
+                raise unexpected(values, "from `logged` a dict of numbers")
         return values
 
 
@@ -204,4 +204,5 @@ def part_name(part: Any) -> str:
         return f"{type(part).__name__.lower()}({values})"
     if isinstance(part, (tuple, list)):
         return ", ".join(map(part_name, part))
-    return f"{part:g}" if isinstance(part, float) else str(getattr(part, "__name__", part))
+    plain = type(part).__name__ if type(part).__repr__ is object.__repr__ else part
+    return f"{part:g}" if isinstance(part, float) else str(getattr(part, "__name__", plain))

@@ -107,7 +107,9 @@ class Weight:
     function: Any = None  # the one that it was made of, to be named where it fails
 
     def __post_init__(self) -> None:
-        check_word(f"the scope of a Weight {self.text}", self.scope, get_args(Scope))
+        require(isinstance(self.text, str), "the text of a Weight", self.text, "a text")
+        check_function(f"the function of the Weight {self.text}", self.over, "replies")
+        check_word(f"the scope of the Weight {self.text}", self.scope, get_args(Scope))
 
     def __str__(self) -> str:
         return self.text
