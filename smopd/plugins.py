@@ -18,7 +18,6 @@ from smopd.errors import PartError, UserError, is_out_of_memory
 from smopd.files import read_bytes, read_python
 
 PACKAGE = str(Path(__file__).parent)
-MOST_FRAMES = 10  # of a user's own traceback
 _loaded: dict[tuple[Path, str], ModuleType] = {}
 _shown: dict[str, str] = {}  # full path of a loaded file -> path as the user wrote it
 
@@ -161,6 +160,6 @@ def _describe_error(error: BaseException) -> str:
     """An error's type and message, and the lines of the user's files in its traceback."""
     headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")[:500]
     lines = [f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error)]
-    if len(lines) > MOST_FRAMES:  # of a recursion, the ends
+    if len(lines) > 10:  # of a recursion, the ends
         lines[2:-2] = [f"... {len(lines) - 4} more calls"]
     return "\n  ".join([headline, *lines])

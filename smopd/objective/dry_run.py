@@ -19,7 +19,7 @@ from smopd.lazy import torch
 from smopd.objective.grades import grade_groups
 from smopd.objective.loss import decide, term_loss
 from smopd.objective.plan import Plan, Term
-from smopd.objective.scoring_requests import choose_replies, context_ids, scoring_requests
+from smopd.objective.scoring_requests import context_ids, scoring_requests
 from smopd.objective.tokens import Moment, Tokens
 from smopd.plugins import Unexpected
 from smopd.rollout.driver import Conversation, Turn
@@ -72,9 +72,6 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer:
     # Without a grade there are no advantages: whoever reads them gets no number.
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [nan] * len(rollouts))
     peers = Peers(rollouts, moment.draw, moment.done)
-    for term in plan.terms:  # the metrics count the replies of one of scale 0 too
-        for rollout in rollouts:
-            choose_replies(term, rollout.replies(), moment)
     replies, units, wanted = scoring_requests([r.replies() for r in rollouts], plan, moment, peers)
     for unit in units if renderer else ():
         for part, contexts in (("teacher", [c for _, c in unit.contexts]), ("auxiliary", unit.auxiliary[1])):
@@ -89,14 +86,14 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer:
         lacking = _explain_missing(plan, term)
         numbers = [k for k, name in stats if name == term.name]
         tokens = [Tokens(stats[k, term.name], replies[k], moment) for k in numbers]
-        before = [_sum_up(t) for t in tokens]
+        before = _count_writes(tokens)
         decisions = decide(term, tokens) if term.needs_whole_step else [decide(term, [t])[0] for t in tokens]
         with term.calling("tokens"):
-            if before != [_sum_up(t) for t in tokens]:
+            if before != _count_writes(tokens):
                 raise Unexpected("changed the statistics it was given; work on copies")
-        for k, decision in zip(numbers, decisions, strict=True):
-            with term.calling("tokens"):
+            for decision in decisions:
                 _check_finite(decision.weight, lacking)
+        for k, decision in zip(numbers, decisions, strict=True):
             stats[k, term.name] = replace(stats[k, term.name], weight=decision.weight)
         for number, rollout in enumerate(rollouts):
             chosen = wanted.get((number, term.name), [])
@@ -105,16 +102,11 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer:
             loss = term_loss(term, asked, of_term, rollout.correct, torch.zeros(()), share)
             with term.calling("turns"):
                 _check_finite(loss.turn_weights, lacking)
-            with term.calling("cap"):
-                if asked and not loss.value.requires_grad:
-                    raise Unexpected("returned numbers without a gradient: make them of the costs by torch")
         term.logged(moment)
 
 
-def _sum_up(tokens: Tokens) -> str:
-    return str(
-        [column.double().sum().item() for column in (tokens.divergence, tokens.entropy, tokens.log_ratio)]
-    )
+def _count_writes(tokens: Sequence[Tokens]) -> list[int]:
+    return [column._version for t in tokens for column in (t.divergence, t.entropy, t.student_logp)]
 
 
 def _check_finite(values: torch.Tensor, lacking: str = "") -> None:

@@ -18,6 +18,7 @@ from smopd.objective.plan import Term
 from smopd.objective.replies import every
 from smopd.objective.tokens import Interpolation, Moment, Tokens, keep_mask, weights_of
 from smopd.objective.turns import Turns, reliability_weight, uniform
+from smopd.plugins import Unexpected
 from smopd.rollout.play import Group, Reply, Rollout, group_of
 from smopd.scoring.losses import reverse_kl
 from smopd.scoring.stats import Decision, TokenStats, checked_vector
@@ -94,6 +95,8 @@ def _sum_kept_costs(term: Term, reply: TokenStats) -> torch.Tensor:
     assert reply.weight is not None, "decide comes before the loss"
     with term.calling("cap"):
         counted = checked_vector(term.cap.apply(reply.divergence), len(reply.weight), of_floats=True)
+        if reply.divergence.requires_grad and not counted.requires_grad:
+            raise Unexpected("returned numbers without a gradient: make them of the costs by torch")
     kept = reply.weight != 0
     if kept.is_cpu:
         return (counted[kept] * reply.weight[kept]).sum()

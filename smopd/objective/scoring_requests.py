@@ -45,7 +45,7 @@ def scoring_requests(
     units: list[ScoringRequest] = []
     wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, played in enumerate(rollouts):
-        chosen = {t.name: set(map(key_of, choose_replies(t, played, moment))) for t in plan.scored}
+        chosen = {term.name: _choose_replies(term, played, moment) for term in plan.terms}
         for reply in played:
             of_reply: list[ScoringRequest] = []
             for term in plan.scored if reply.tokens else ():
@@ -70,16 +70,16 @@ def scoring_requests(
     return replies, units, wanted
 
 
-def choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> Sequence[Reply]:
-    """The replies of one rollout that a term is about, empty ones too."""
+def _choose_replies(term: Term, played: Sequence[Reply], moment: Moment) -> set[tuple[str, int, str, int]]:
     with term.calling("replies"):
         chosen = term.replies(played, moment)
         expected = "a list of replies out of those it was given"
         if not isinstance(chosen, (list, tuple)) or not all(isinstance(reply, Reply) for reply in chosen):
             raise unexpected(chosen, expected)
-        if not set(map(key_of, chosen)) <= set(map(key_of, played)):
+        keys = set(map(key_of, chosen))
+        if not keys <= set(map(key_of, played)):
             raise Unexpected(f"returned replies of another rollout, expected {expected}")
-    return chosen
+    return keys
 
 
 def teacher_contexts(term: Term, reply: Reply, peers: Peers) -> list[tuple[float, Context]]:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from smopd.objective import Moment, Plan, RolloutLoss, TermLoss, uniform
-from smopd.objective.scoring_requests import choose_replies
 from smopd.rollout import Reply, Rollout
 from smopd.scoring import TokenStats
 from smopd.verify.verdict import STATUSES
@@ -19,7 +18,7 @@ def step_metrics(
     row: dict[str, Any] = {"loss": _mean([loss.total.item() for loss in losses])}
     for term in plan.terms:
         parts = [loss.terms[term.name] for loss in losses if term.name in loss.terms]
-        replies = [reply for r in rollouts for reply in choose_replies(term, r.replies(), moment)]
+        replies = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
         over, kept, _ = _counts(parts)
         stats = [s for part in parts for s in part.stats]
         row |= {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from smopd.objective import Moment, Plan, RolloutLoss, Term, Tokens, decide
 from smopd.objective.loss import key_of
 from smopd.objective.plan import part_name
-from smopd.objective.scoring_requests import choose_replies, scoring_requests
+from smopd.objective.scoring_requests import scoring_requests
 from smopd.rollout import Peers, Reply, Rollout
 from smopd.scoring import TokenStats
 from smopd.training.player import grade_groups
@@ -67,7 +67,7 @@ def _explain_missing(
     rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment
 ) -> str:
     if not scored:
-        chosen = [reply for r in rollouts for reply in choose_replies(term, r.replies(), moment)]
+        chosen = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
         count = sum(bool(reply.tokens) for reply in chosen)
         if not count:
             return f"all of its {len(chosen)} replies are empty" if chosen else "no reply is chosen for it"

@@ -154,7 +154,7 @@ def test_some_losses_need_no_teacher(loss):
         (lambda: Cap(0.5, "hrad"), "a cap's kind = 'hrad'; did you mean 'hard'?"),
         (
             lambda: Weight("mine", list, scope="bacth"),
-            "the scope of a Weight mine = 'bacth'; did you mean 'batch'",
+            "the scope of the Weight mine = 'bacth'; did you mean 'batch'",
         ),
         (
             lambda: top(entropy, 0.5, "linaer"),
