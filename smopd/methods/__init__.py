@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError  # noqa: F401
 
 from smopd import objective as parts
 from smopd import scoring  # noqa: F401
-from smopd.config_io import check, choices, flatten
+from smopd.config_io import check, choices
 from smopd.errors import UserError
 from smopd.plugins import Unexpected, calling, check_function, describe_value, load_python, making_at, require
 from smopd.rollout.play import Peers, Play, Reply  # noqa: F401
@@ -120,9 +120,8 @@ def _check_defaults(section: type[Section]) -> None:
         values = section().model_dump(warnings=False)
     except ValidationError as error:  # by a validator of the user's
         raise Unexpected(error.errors()[0]["msg"]) from None
-    for key, value in flatten(values).items():
+    for key, value in values.items():
         if not isinstance(value, (bool, int, float, str, list)):
-            expected = "a text, a number, a bool or a list"
-            raise Unexpected(f"{key} is {describe_value(value)}, expected {expected}")
+            raise Unexpected(f"{key} is {describe_value(value)}, expected a text, a number, a bool or a list")
     if problems := check(section, values, ""):
         raise Unexpected("\n".join(problem.removeprefix(": ") for problem in problems))

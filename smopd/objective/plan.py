@@ -21,7 +21,7 @@ from smopd.objective.caps import Cap, no_cap
 from smopd.objective.grades import Grade
 from smopd.objective.tokens import Moment, TokenWeight, Weight, as_weight, every_token
 from smopd.objective.turns import TurnWeight, uniform
-from smopd.plugins import calling, check_function, check_word, is_number, making_at, require, unexpected
+from smopd.plugins import calling, check_function, check_word, is_number, making_at, require
 from smopd.rollout.play import Peers, Play, Reply
 from smopd.scoring.losses import RowLoss, needs_teacher
 
@@ -126,10 +126,7 @@ class Term:
     def logged(self, moment: Moment) -> dict[str, float]:
         """What its token weights want to see in the metrics, such as the share kept."""
         with self.calling("tokens"):
-            values = as_weight(self.tokens).logged(moment)
-            if not isinstance(values, dict) or not all(map(is_number, values.values())):
-                raise unexpected(values, "from `logged` a dict of numbers")
-        return values
+            return {name: float(value) for name, value in as_weight(self.tokens).logged(moment).items()}
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,8 @@ def context_ids(term: Term, part: str, context: Context, renderer: Renderer, siz
     """Token ids of a context; what the chat template, or a vocabulary of this size, lacks is refused."""
     with term.calling(part):
         ids = context if isinstance(context, tuple) else renderer.ids(context)
-        bad = [i for i in ids if not isinstance(i, Integral) or not 0 <= i < size] if ids is context else []
-        if bad:
-            raise Unexpected(f"returned the token id {bad[0]!r}, expected 0 to {size - 1}")
+        if ids is context and any(not isinstance(bad := i, Integral) or not 0 <= i < size for i in ids):
+            raise Unexpected(f"returned the token id {bad!r}, expected 0 to {size - 1}")
     return ids
 
 

@@ -23,6 +23,8 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
         reason = f"engine.kind={kind} samples on the device that trains, so nothing could be done meanwhile"
         raise UserError(f"rollout.overlap: {reason}; start servers and set engine.kind=vllm-http")
     plan = plan_of(config)
+    if not plan.scored:
+        raise UserError(f"method: every term of {config.method} has the scale 0: nothing would be learnt")
     check_quantized(config)
     examples = [] if "data.train" in absent else prepared_examples(config, "train")
     if config.train.teacher_every and examples and not any(told_so_far(one, 0) for one in examples):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from smopd.config import load_config, plan_of
+from smopd.errors import UserError
 from smopd.methods import METHODS
 from smopd.models import load_renderer
 from smopd.objective import (
@@ -153,7 +154,7 @@ def test_some_losses_need_no_teacher(loss):
         ),
         (lambda: Cap(0.5, "hrad"), "a cap's kind = 'hrad'; did you mean 'hard'?"),
         (
-            lambda: Weight("mine", list, scope="bacth"),
+            lambda: Weight("mine", lambda replies: [], scope="bacth"),
             "the scope of the Weight mine = 'bacth'; did you mean 'batch'",
         ),
         (
@@ -179,7 +180,7 @@ def test_a_loss_may_know_a_token_of_a_large_vocabulary():
     plan = Plan(
         (Play(),), (replace(TERM, loss=row_loss(lambda rows: -rows.student.log_softmax(-1)[:, 151_645])),)
     )
-    with pytest.raises(IndexError):
+    with pytest.raises(UserError, match="IndexError: index 151645 is out of bounds"):
         try_parts(plan, 2, (), renderer)
     renderer.vocabulary = 151_936
     try_parts(plan, 2, (), renderer)
