@@ -186,6 +186,21 @@ def test_a_loss_may_know_a_token_of_a_large_vocabulary():
     try_parts(plan, 2, (), renderer)
 
 
+def test_a_context_that_the_chat_template_refuses_is_told():
+    def late(reply, peers):
+        return [(1.0, [{"role": role, "content": "x"} for role in ("user", "system")])]
+
+    renderer = load_renderer(load_config("pocket"))
+    refuses = (
+        "{% if message.role == 'system' and not loop.first %}{{ raise_exception('late system') }}{% endif %}"
+    )
+    renderer.tokenizer.chat_template = "{% for message in messages %}" + refuses + "{% endfor %}"
+    for parts in ({"teacher": late}, {"auxiliary": Auxiliary(lambda *how: [late(*how)[0][1]])}):
+        plan = Plan((Play(),), (replace(TERM, **parts),))
+        with pytest.raises(UserError, match=r"test_plan.py:\d+, term 'one', .*: TemplateError: late system"):
+            try_parts(plan, 2, (), renderer)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_declares_a_plan_and_tells_it(method):
     plan = plan_of(load_config("pocket", method=method))
