@@ -55,9 +55,7 @@ def _try_loss(term: Term, vocabulary: int) -> None:
     before = rows.teacher.clone(), rows.tokens.clone()
     values = row_values(term.loss, rows)
     _check_finite(values)
-    (slope,) = torch.autograd.grad(values.sum(), rows.student, allow_unused=True)
-    if slope is None:
-        raise Unexpected("returned numbers whose gradient does not reach rows.student")
+    (slope,) = torch.autograd.grad(values.sum(), rows.student)
     if not slope.isfinite().all():
         raise Unexpected("has a gradient that is not finite")
     if not torch.equal(before[0], rows.teacher) or not torch.equal(before[1], rows.tokens):
@@ -73,10 +71,11 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer:
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [nan] * len(rollouts))
     peers = Peers(rollouts, moment.draw, moment.done)
     replies, units, wanted = scoring_requests([r.replies() for r in rollouts], plan, moment, peers)
-    for unit in units if renderer else ():
+    for unit in units:
         for part, contexts in (("teacher", [c for _, c in unit.contexts]), ("auxiliary", unit.auxiliary[1])):
             for context in contexts:
-                context_ids(unit.terms[0], part, context, renderer, renderer.vocabulary)
+                if renderer:
+                    context_ids(unit.terms[0], part, context, renderer, renderer.vocabulary)
     stats = {
         (unit.reply, term.name): _statistics(len(replies[unit.reply].tokens), term, len(unit.auxiliary[1]))
         for unit in units

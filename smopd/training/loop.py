@@ -275,7 +275,7 @@ class Trainer:
 
     def _check_skipped(self) -> None:
         """Stop the run after `max_skipped` steps in a row without a gradient."""
-        most = min(self.config.train.max_skipped, self.config.train.steps)
+        most = self.config.train.max_skipped
         rows = self.processes.broadcast(self.folder.metrics()[-most:] if self.processes.first else None) or []
         if len(rows) == most and all(row["skipped"] for row in rows):
             self.save()
