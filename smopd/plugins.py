@@ -80,7 +80,7 @@ def calling(part: Any, describe: Callable[[], str], made_at: str = "") -> Iterat
         raise
     except Unexpected as error:
         raise PartError(place_of(part) or made_at, describe(), str(error)) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = _frames(error)
         place = _place(frames[-1]) if frames else place_of(part) or made_at
         if is_out_of_memory(error) or not place:
@@ -158,5 +158,8 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 def _describe_error(error: BaseException) -> str:
     """An error's type and message, and the lines of the user's files in its traceback."""
-    headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")
-    return "\n  ".join([headline, *(f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error))])
+    headline = f"{type(error).__name__}: {error}".split("\n\n")[0].rstrip(": ")[:500]
+    lines = [f"{_place(f)}, in {f.name}: {f.line}" for f in _frames(error)]
+    if len(lines) > 10:  # of a recursion, the ends
+        lines[2:-2] = [f"... {len(lines) - 4} more calls"]
+    return "\n  ".join([headline, *lines])

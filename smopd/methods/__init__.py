@@ -13,13 +13,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field  # noqa: F401
+from pydantic import Field, ValidationError  # noqa: F401
 
 from smopd import objective as parts
 from smopd import scoring  # noqa: F401
-from smopd.config_io import check, choices, flatten
+from smopd.config_io import check, choices
 from smopd.errors import UserError
-from smopd.plugins import check_function, describe_value, load_python, making_at, require
+from smopd.plugins import Unexpected, calling, check_function, describe_value, load_python, making_at, require
 from smopd.rollout.play import Peers, Play, Reply  # noqa: F401
 from smopd.settings import Section, share_of_steps  # noqa: F401
 
@@ -102,17 +102,21 @@ def find_method(name: str) -> Method:
     if wanted not in names:
         raise ValueError(f"{path} has no method {wanted!r}{choices(wanted, names, 'methods')}")
     method = declared[names.index(wanted)]
-    _check_defaults(method.section, f"{method.made_at or path}, settings of '{method.name}'")
+    with calling(None, lambda: f"settings of '{method.name}'", method.made_at or str(path)):
+        _check_defaults(method.section)
     return method
 
 
-def _check_defaults(section: type[Section], place: str) -> None:
+def _check_defaults(section: type[Section]) -> None:
     """Refuse settings whose defaults are missing, or are not what they are declared to be."""
     if lacking := [key for key, field in section.model_fields.items() if field.is_required()]:
-        raise ValueError(f"{place}: {lacking[0]} has no default")
-    values = section().model_dump(warnings=False)
-    for key, value in flatten(values).items():
-        simple = isinstance(value, (bool, int, float, str, list))
-        require(simple, f"{place}: {key}", value, "a text, a number, a bool or a list")
-    if problems := check(section, values, place):
-        raise ValueError("\n".join(problems))
+        raise Unexpected(f"{lacking[0]} has no default")
+    try:
+        values = section().model_dump(warnings=False)
+    except ValidationError as error:  # by a validator of the user's
+        raise Unexpected(error.errors()[0]["msg"]) from None
+    for key, value in values.items():
+        if not isinstance(value, (bool, int, float, str, list)):
+            raise Unexpected(f"{key} is {describe_value(value)}, expected a text, a number, a bool or a list")
+    if problems := check(section, values, ""):
+        raise Unexpected("\n".join(problem.removeprefix(": ") for problem in problems))

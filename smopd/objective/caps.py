@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from typing import Literal, get_args
 
 from smopd.lazy import torch
-from smopd.plugins import is_number, require
+from smopd.plugins import check_word, is_number, require
 
+Kind = Literal["hard", "scale", "soft", "relative"]
 FLOOR = 1e-6  # nats: where student and teacher agree, a median is rounding
 
 
@@ -24,9 +25,10 @@ class Cap:
     """
 
     limit: float = inf
-    kind: Literal["hard", "scale", "soft", "relative"] = "hard"
+    kind: Kind = "hard"
 
     def __post_init__(self) -> None:
+        check_word("a cap's kind", self.kind, get_args(Kind))
         fine = (is_number(self.limit) or self.limit == inf) and self.limit >= 0
         require(fine, "a cap's limit", self.limit, "a number that is not negative")
 

@@ -12,19 +12,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
+from smopd.chat.template import Renderer
 from smopd.chat.views import user_turns
 from smopd.data.example import Example
 from smopd.lazy import torch
 from smopd.objective.grades import grade_groups
 from smopd.objective.loss import decide, term_loss
 from smopd.objective.plan import Plan, Term
-from smopd.objective.scoring_requests import scoring_requests
+from smopd.objective.scoring_requests import context_ids, scoring_requests
 from smopd.objective.tokens import Moment, Tokens
 from smopd.plugins import Unexpected
 from smopd.rollout.driver import Conversation, Turn
 from smopd.rollout.engine import Stop
 from smopd.rollout.play import Peers, Play, Rollout, graded
-from smopd.scoring.losses import Rows, random_rows, row_values
+from smopd.scoring.losses import VOCABULARY, Rows, random_rows, row_values
 from smopd.scoring.stats import TokenStats
 from smopd.verify.verdict import Verdict
 
@@ -37,26 +38,24 @@ TOYS = [
 ]  # fmt: skip
 
 
-def try_parts(plan: Plan, steps: int, examples: Sequence[Example] = ()) -> None:
-    """Raise what is wrong with a part, as a UserError; `examples`: the first few of the run's, if at hand."""
+def try_parts(
+    plan: Plan, steps: int, examples: Sequence[Example] = (), renderer: Renderer | None = None
+) -> None:
+    """Raise what is wrong with a part, as a UserError; `examples`, `renderer`: the run's, if at hand."""
     with torch.random.fork_rng(devices=[]):
         for term in plan.scored:
             with term.calling("loss"):
-                _try_loss(term)
+                _try_loss(term, max(VOCABULARY, renderer.vocabulary if renderer else 0))
         for step in sorted({1, steps}):
-            _try_step(plan, Moment(step, steps, (0, step)), examples[:3] or TOYS)
+            _try_step(plan, Moment(step, steps, (0, step)), examples[:3] or TOYS, renderer)
 
 
-def _try_loss(term: Term) -> None:
-    rows = random_rows(1, auxiliary=3 if term.auxiliary else 0)
+def _try_loss(term: Term, vocabulary: int) -> None:
+    rows = random_rows(1, vocabulary=vocabulary, auxiliary=3 if term.auxiliary else 0)
     before = rows.teacher.clone(), rows.tokens.clone()
     values = row_values(term.loss, rows)
     _check_finite(values)
-    slope = None
-    if values.requires_grad:
-        (slope,) = torch.autograd.grad(values.sum(), rows.student, allow_unused=True)
-    if slope is None:
-        raise Unexpected("returned numbers without a gradient: make them of rows.student by torch")
+    (slope,) = torch.autograd.grad(values.sum(), rows.student)
     if not slope.isfinite().all():
         raise Unexpected("has a gradient that is not finite")
     if not torch.equal(before[0], rows.teacher) or not torch.equal(before[1], rows.tokens):
@@ -66,11 +65,16 @@ def _try_loss(term: Term) -> None:
         raise Unexpected("gives a row another value when other rows are beside it: sum over the last axis")
 
 
-def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
+def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example], renderer: Renderer | None) -> None:
     rollouts = _play(plan, moment.step, examples)
     rollouts = grade_groups(rollouts, plan.grade) if plan.grade else graded(rollouts, [nan] * len(rollouts))
     peers = Peers(rollouts, moment.draw, moment.done)
     replies, units, wanted = scoring_requests([r.replies() for r in rollouts], plan, moment, peers)
+    for unit in units:
+        for part, contexts in (("teacher", [c for _, c in unit.contexts]), ("auxiliary", unit.auxiliary[1])):
+            for context in contexts:
+                if renderer:
+                    context_ids(unit.terms[0], part, context, renderer, renderer.vocabulary)
     stats = {
         (unit.reply, term.name): _statistics(len(replies[unit.reply].tokens), term, len(unit.auxiliary[1]))
         for unit in units
@@ -80,10 +84,14 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
         lacking = _explain_missing(plan, term)
         numbers = [k for k, name in stats if name == term.name]
         tokens = [Tokens(stats[k, term.name], replies[k], moment) for k in numbers]
+        before = _count_writes(tokens)
         decisions = decide(term, tokens) if term.needs_whole_step else [decide(term, [t])[0] for t in tokens]
-        for k, decision in zip(numbers, decisions, strict=True):
-            with term.calling("tokens"):
+        with term.calling("tokens"):
+            if before != _count_writes(tokens):
+                raise Unexpected("changed the statistics it was given; work on copies")
+            for decision in decisions:
                 _check_finite(decision.weight, lacking)
+        for k, decision in zip(numbers, decisions, strict=True):
             stats[k, term.name] = replace(stats[k, term.name], weight=decision.weight)
         for number, rollout in enumerate(rollouts):
             chosen = wanted.get((number, term.name), [])
@@ -92,6 +100,11 @@ def _try_step(plan: Plan, moment: Moment, examples: Sequence[Example]) -> None:
             loss = term_loss(term, asked, of_term, rollout.correct, torch.zeros(()), share)
             with term.calling("turns"):
                 _check_finite(loss.turn_weights, lacking)
+        term.logged(moment)
+
+
+def _count_writes(tokens: Sequence[Tokens]) -> list[int]:
+    return [column._version for t in tokens for column in (t.divergence, t.entropy, t.student_logp)]
 
 
 def _check_finite(values: torch.Tensor, lacking: str = "") -> None:
@@ -123,7 +136,7 @@ def _play(plan: Plan, step: int, examples: Sequence[Example]) -> list[Rollout]:
 
 
 def _conversation(example: Example, play: Play, step: int, seed: int) -> Conversation:
-    users = example.shards if play.view == "simulated" else user_turns(example, play.view)
+    users = user_turns(example, play.view)
     most = play.turns_at(step) or len(users)
     talk = Conversation(example, play.view, list(users[:most]), cut=most < len(users))
     for turn in range(len(talk.asked)):

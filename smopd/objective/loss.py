@@ -16,6 +16,7 @@ from smopd.objective.plan import Term
 from smopd.objective.replies import every
 from smopd.objective.tokens import Interpolation, Moment, Tokens, keep_mask, weights_of
 from smopd.objective.turns import Turns, reliability_weight, uniform
+from smopd.plugins import Unexpected
 from smopd.rollout.play import Group, Reply, Rollout, group_of
 from smopd.scoring.losses import reverse_kl
 from smopd.scoring.stats import Decision, TokenStats, checked_vector
@@ -79,7 +80,8 @@ def term_loss(
         carried = turn_weight * _sum_kept_costs(term, reply)
         sums.append(carried / _divisor(term, reply.weight) if pool_share is None else carried)
     total = torch.stack(sums).mean() if pool_share is None else torch.stack(sums).sum() * pool_share
-    over = tuple(term.cap.over(s.divergence.detach()) for s in stats)
+    with term.calling("cap"):
+        over = tuple(checked_vector(term.cap.over(s.divergence.detach()), len(s.divergence)) for s in stats)
     return TermLoss(total * term.scale, tuple(replies), tuple(stats), over, weights, turns.deltas)
 
 
@@ -88,6 +90,8 @@ def _sum_kept_costs(term: Term, reply: TokenStats) -> torch.Tensor:
     assert reply.weight is not None, "decide comes before the loss"
     with term.calling("cap"):
         counted = checked_vector(term.cap.apply(reply.divergence), len(reply.weight), of_floats=True)
+        if reply.divergence.requires_grad and not counted.requires_grad:
+            raise Unexpected("returned numbers without a gradient: make them of the costs by torch")
     kept = reply.weight != 0
     if kept.is_cpu:
         return (counted[kept] * reply.weight[kept]).sum()

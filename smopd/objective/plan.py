@@ -85,8 +85,9 @@ class Term:
         for part, words in (("mean_over", MeanOver), ("per", Per), ("weights", Weights)):
             check_word(f"{here}{part}", getattr(self, part), get_args(words))
         require(is_number(self.scale), f"{here}scale", self.scale, "a finite number")
-        known = self.auxiliary is None or isinstance(self.auxiliary, Auxiliary)
-        require(known, f"{here}auxiliary", self.auxiliary, "an Auxiliary")
+        require(
+            isinstance(self.auxiliary, Auxiliary | None), f"{here}auxiliary", self.auxiliary, "an Auxiliary"
+        )
         costs = hasattr(self.loss, "name") and callable(getattr(self.loss, "value", None))
         expected = "a row loss such as reverse_kl(), or a function marked with @row_loss"
         require(costs and not isinstance(self.loss, type), f"{here}loss", self.loss, expected)
@@ -119,7 +120,8 @@ class Term:
 
     def logged(self, moment: Moment) -> dict[str, float]:
         """What its token weights want to see in the metrics, such as the share kept."""
-        return as_weight(self.tokens).logged(moment)
+        with self.calling("tokens"):
+            return {name: float(value) for name, value in as_weight(self.tokens).logged(moment).items()}
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,12 @@ class Plan:
         for what, names in (("plays", [p.view for p in self.plays]), ("terms", [t.name for t in self.terms])):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"a plan needs {what}, each with a name of its own; found {names}")
-        first = self.plays[0]
+        require(isinstance(self.balance, bool), "the balance of a plan", self.balance, "True or False")
+        first, *others = self.plays
         if first.share != 1 or first.instead:
             raise ValueError("the first play of a plan is everybody's: share 1, in nobody's place")
+        if any(play.samples > 1 for play in others):
+            raise ValueError("the first play of a plan alone has samples: the others belong to its rollouts")
 
     @property
     def scored(self) -> tuple[Term, ...]:
@@ -189,4 +194,5 @@ def part_name(part: Any) -> str:
         return f"{type(part).__name__.lower()}({values})"
     if isinstance(part, (tuple, list)):
         return ", ".join(map(part_name, part))
-    return f"{part:g}" if isinstance(part, float) else str(getattr(part, "__name__", part))
+    plain = type(part).__name__ if type(part).__repr__ is object.__repr__ else part
+    return f"{part:g}" if isinstance(part, float) else str(getattr(part, "__name__", plain))

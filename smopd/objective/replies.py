@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from smopd.objective.contexts import is_middle
-from smopd.objective.plan import Replies
+from smopd.objective.plan import Replies, part_name
 from smopd.objective.tokens import Moment, set_name
 from smopd.rollout.play import Reply
 from smopd.seeds import rng
@@ -15,7 +15,7 @@ def where(condition: Callable[[Reply], bool], name: str = "") -> Replies:
     def chosen(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
         return [reply for reply in replies if condition(reply)]
 
-    return set_name(chosen, name or f"where({condition.__name__})")
+    return set_name(chosen, name or f"where({part_name(condition)})")
 
 
 every = where(lambda reply: True, "every")
@@ -36,7 +36,7 @@ def judged(replies: Replies, correct: bool) -> Replies:
     def chosen(candidates: Sequence[Reply], moment: Moment) -> list[Reply]:
         return [r for r in replies(candidates, moment) if r.verdict and r.verdict.correct == correct]
 
-    return set_name(chosen, f"judged({replies.__name__}, {correct})")
+    return set_name(chosen, f"judged({part_name(replies)}, {correct})")
 
 
 def up_to_one_sampled(replies: Replies) -> Replies:
@@ -49,10 +49,10 @@ def up_to_one_sampled(replies: Replies) -> Replies:
         drawn = rng(*moment.draw, "turn", *eligible[0].draw).choice(range(len(eligible)))
         return eligible[: drawn + 1]
 
-    return set_name(chosen, f"up_to_one_sampled({replies.__name__})")
+    return set_name(chosen, f"up_to_one_sampled({part_name(replies)})")
 
 
 def one_sampled(replies: Replies) -> Replies:
     """One of them, drawn for each rollout among those that are not empty."""
-    up_to_drawn, name = up_to_one_sampled(replies), f"one_sampled({replies.__name__})"
+    up_to_drawn, name = up_to_one_sampled(replies), f"one_sampled({part_name(replies)})"
     return set_name(lambda candidates, moment: up_to_drawn(candidates, moment)[-1:], name)

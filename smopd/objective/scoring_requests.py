@@ -3,8 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
+from smopd.chat.template import Renderer
 from smopd.config_io import choices
 from smopd.objective.loss import Pool, key_of, pool_of
 from smopd.objective.plan import Context, Contexts, Plan, Term
@@ -37,7 +39,7 @@ def scoring_requests(
     units: list[ScoringRequest] = []
     wanted: dict[tuple[int, str], list[int]] = defaultdict(list)
     for number, played in enumerate(rollouts):
-        chosen = {term.name: _choose_replies(term, played, moment) for term in plan.scored}
+        chosen = {term.name: _choose_replies(term, played, moment) for term in plan.terms}
         for reply in played:
             of_reply: list[ScoringRequest] = []
             for term in plan.scored if reply.tokens else ():
@@ -99,8 +101,17 @@ def _as_list(returned: Any, items: str) -> list[Any]:
     return list(returned)
 
 
+def context_ids(term: Term, part: str, context: Context, renderer: Renderer, size: int) -> Sequence[int]:
+    """Token ids of a context; what the chat template, or a vocabulary of this size, lacks is refused."""
+    with term.calling(part):
+        ids = context if isinstance(context, tuple) else renderer.ids(context)
+        if ids is context and any(not isinstance(bad := i, Integral) or not 0 <= i < size for i in ids):
+            raise Unexpected(f"returned the token id {bad!r}, expected 0 to {size - 1}")
+    return ids
+
+
 def _checked_context(context: Any) -> Context:
-    """Refuse what is neither messages nor token ids; of many ids, one is looked at."""
+    """Refuse what is neither messages nor, by the first of them, token ids."""
     if isinstance(context, tuple) and context and type(context[0]) is int:
         return context
     if not isinstance(context, list) or not context:

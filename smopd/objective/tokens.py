@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from smopd.lazy import torch
-from smopd.plugins import calling, check_function, is_number, require, unexpected
+from smopd.plugins import calling, check_function, check_word, is_number, require, unexpected
 from smopd.rollout.play import Draw, Reply
 from smopd.scoring.stats import TokenStats, checked_vector
 from smopd.seeds import torch_generator
@@ -105,6 +105,11 @@ class Weight:
     selects: bool = True  # whether it may drop tokens
     logged: Callable[[Moment], dict[str, float]] = lambda moment: {}  # what it wants to see in the metrics
     function: Any = None  # the one that it was made of, to be named where it fails
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.text, str), "the text of a Weight", self.text, "a text")
+        check_function(f"the function of the Weight {self.text}", self.over, "replies")
+        check_word(f"the scope of the Weight {self.text}", self.scope, get_args(Scope))
 
     def __str__(self) -> str:
         return self.text
@@ -206,6 +211,7 @@ def top(ranking: Ranking, keep: float, interpolation: Interpolation = "linear") 
     check_function("the ranking of top(ranking, keep)", ranking, "tokens")
     fine = is_number(keep) and 0 < keep <= 1
     require(fine, "keep in top(ranking, keep)", keep, "a number over 0 and at most 1")
+    check_word("the interpolation of top(ranking, keep)", interpolation, get_args(Interpolation))
 
     def over(replies: Sequence[Tokens]) -> list[torch.Tensor]:
         ranks = [checked_vector(ranking(reply), len(reply.entropy)) for reply in replies]

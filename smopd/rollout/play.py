@@ -36,7 +36,10 @@ class Play:
     reference: bool = False  # the reply is the reference of the example's task: nothing is sampled
 
     def __post_init__(self) -> None:
-        check_word("a play's view", self.view, VIEWS)
+        known = tuple(view for view in VIEWS if view != "simulated")  # there the user's words are not known
+        check_word("a play's view", self.view, known)
+        for name in ("instead", "verify", "reference"):
+            require(isinstance(flag := getattr(self, name), bool), f"a play's {name}", flag, "True or False")
         whole = type(self.samples) is int and self.samples >= 1
         require(whole, "a play's samples", self.samples, "a whole number of at least 1")
         share = is_number(self.share) and 0 <= self.share <= 1

@@ -13,10 +13,11 @@ from math import log
 from typing import Any, Literal, NamedTuple, Protocol
 
 from smopd.lazy import torch
-from smopd.plugins import calling
+from smopd.plugins import Unexpected, calling
 from smopd.scoring.stats import checked_vector
 
 Kind = Literal["gjs", "rkl", "fkl"]
+VOCABULARY = 4096  # of the rows that a loss is tried on
 # Student and teacher logits [n, V] -> [n].
 LogitLoss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
@@ -203,7 +204,10 @@ def drkl(gamma: float = 0.5) -> FunctionLoss:
 def row_values(loss: RowLoss, rows: Rows) -> torch.Tensor:
     """[n] what a row loss makes of some rows; anything else that it returns is refused."""
     with calling(loss.value, lambda: f"loss `{loss.name}`"):
-        return checked_vector(loss.value(rows), len(rows.student), of_floats=True)
+        values = checked_vector(loss.value(rows), len(rows.student), of_floats=True)
+        if rows.student.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
+            raise Unexpected("returned numbers without a gradient: make them of rows.student by torch")
+        return values
 
 
 @cache
@@ -216,7 +220,7 @@ def needs_teacher(loss: Any) -> bool:
     return not torch.equal(first, second)
 
 
-def random_rows(seed: int, count: int = 8, vocabulary: int = 4096, auxiliary: int = 0) -> Rows:
+def random_rows(seed: int, count: int = 8, vocabulary: int = VOCABULARY, auxiliary: int = 0) -> Rows:
     """Rows to try a loss on. The seed changes the teacher alone."""
     same, other = (torch.Generator().manual_seed(number) for number in (0, seed))
     student, teacher = (torch.randn(count, vocabulary, generator=g) * 2 for g in (same, other))

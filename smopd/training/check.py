@@ -8,7 +8,7 @@ from smopd.data.reading import generated
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import prepared_examples, told_so_far
 from smopd.methods import in_file
-from smopd.models.adapter_files import resolve_adapter
+from smopd.models import load_renderer, resolve_adapter
 from smopd.models.loading import check_model, check_quantized, config_file, lora_targets, skeleton
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.assembly import refuse_endpoint
@@ -23,6 +23,8 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
         reason = f"engine.kind={kind} samples on the device that trains, so nothing could be done meanwhile"
         raise UserError(f"rollout.overlap: {reason}; start servers and set engine.kind=vllm-http")
     plan = plan_of(config)
+    if not plan.scored:
+        raise UserError(f"method: every term of {config.method} has the scale 0: nothing would be learnt")
     check_quantized(config)
     examples = [] if "data.train" in absent else prepared_examples(config, "train")
     if config.train.teacher_every and examples and not any(told_so_far(one, 0) for one in examples):
@@ -34,7 +36,8 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
     if config.model.adapter and "model.adapter" not in absent:
         resolve_adapter(config.model.adapter)
     if in_file(config.method):
-        try_parts(plan, config.train.steps, examples)
+        renderer = None if "model.path" in absent else load_renderer(config)
+        try_parts(plan, config.train.steps, examples, renderer)
     if not config.model.adapter and "model.path" not in absent:
         lora_targets(skeleton(config), config.lora.targets)
     return examples

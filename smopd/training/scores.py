@@ -18,7 +18,7 @@ from smopd.models.adapters import teacher_weights
 from smopd.objective import Moment, Plan, RolloutLoss, Term, TermLoss, Tokens, decide, term_loss
 from smopd.objective.loss import StepStatistics, key_of, pool_of
 from smopd.objective.plan import Context
-from smopd.objective.scoring_requests import ScoringRequest, scoring_requests
+from smopd.objective.scoring_requests import ScoringRequest, context_ids, scoring_requests
 from smopd.plugins import calling
 from smopd.rollout import Peers, Reply, Rollout
 from smopd.scoring import Decision, RowLoss, TokenStats, kernel, passes, plain
@@ -154,9 +154,9 @@ class _MicroBatch:
             further = [k for k, unit in enumerate(self.units) if unit.auxiliary[0] == kind]
             if not chosen and not further and not self.path.always:
                 continue
-            asked = [(k, context) for k in chosen for _, context in self.units[k].contexts]
-            asked += [(k, context) for k in further for context in self.units[k].auxiliary[1]]
-            sequences = [self.sequence(k, context) for k, context in asked]
+            asked = [(k, "teacher", context) for k in chosen for _, context in self.units[k].contexts]
+            asked += [(k, "auxiliary", context) for k in further for context in self.units[k].auxiliary[1]]
+            sequences = [self.sequence(*one) for one in asked]
             with teacher_weights(self.model, kind):
                 states = self.hidden(sequences)
             pieces = iter(states.split([len(tokens) for _, tokens in sequences]))
@@ -176,9 +176,10 @@ class _MicroBatch:
         tokens = [token for reply in self.replies for token in reply.tokens]
         return torch.tensor(tokens, device=self.head.device).split([len(r.tokens) for r in self.replies])
 
-    def sequence(self, number: int, context: Context) -> Scored:
-        ids = context if isinstance(context, tuple) else self.renderer.ids(context)
-        return ids, self.replies[self.units[number].reply].tokens
+    def sequence(self, number: int, part: str, context: Context) -> Scored:
+        unit = self.units[number]
+        ids = context_ids(unit.terms[0], part, context, self.renderer, len(self.head))
+        return ids, self.replies[unit.reply].tokens
 
     def hidden(self, sequences: Sequence[Scored]) -> torch.Tensor:
         """[N, d] hidden states that predict the sequences' reply tokens."""

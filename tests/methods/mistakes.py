@@ -81,6 +81,12 @@ PLAN = "Plan((play,), (middle, policy), grade=grade)"
 METHOD = 'METHODS = [Method("mine", "Mine", "A method of mine.", "ours", Settings, plan)]'
 KEEP = '    keep: float = Field(0.5, gt=0, le=1, description="share of tokens that count")\n'
 
+CHECK = """
+    @__import__("pydantic").model_validator(mode="after")
+    def check(self):
+        {}
+"""
+
 in_loss = "term 'middle', loss `cost`: "
 in_tokens = "term 'middle', tokens `selected`: "
 in_teacher = "term 'middle', teacher `seen`: "
@@ -181,6 +187,13 @@ MISTAKES = {
     "tokens by a missing key": tokens("return table['floor'] < tokens.entropy", "KeyError: 'floor'", "table['floor']"),
     "tokens of auxiliary contexts that are not there": tokens("return tokens.auxiliary[:, 0]", "TypeError: 'NoneType'", "tokens.auxiliary"),
     "tokens of too many": tokens("return tokens.entropy >= tokens.entropy.topk(9).values[-1]", "RuntimeError: selected index k out of range", "topk(9)"),
+    "tokens that write on the statistics": tokens("tokens.entropy.clamp_(min=0.3)\n    return tokens.entropy", "changed the statistics it was given; work on copies"),
+    "tokens by name": made("cost, selected", 'cost, "entropy"', "ValueError: term 'middle': tokens is 'entropy', expected a function of (tokens)", "middle = "),
+    "a Weight the other way round": made("cost, selected", 'cost, Weight(lambda replies: [], "mine")', "ValueError: the text of a Weight is the function <lambda>, not called", "middle = "),
+    "a Weight of no argument": made("cost, selected", 'cost, Weight("mine", lambda: [])', "ValueError: the function of the Weight mine is <lambda>(), expected a function of (replies)", "middle = "),
+    "tokens that exit": tokens("raise SystemExit(1)", "SystemExit: 1", "SystemExit(1)"),
+    "tokens with a log of None": term('Term("middle", early, seen, cost, Weight("mine", lambda replies: [r.entropy for r in replies], logged=lambda moment: None))', "tokens `mine`: AttributeError: 'NoneType' object has no attribute 'items'"),
+    "tokens with a scope misspelt": made("cost, selected", 'cost, Weight("mine", lambda replies: [], scope="bacth")', "ValueError: the scope of the Weight mine = 'bacth'; did you mean 'batch'?", "middle = "),
     "tokens that return a factory": tokens("return top", "returned the function top, not called"),
     "tokens of no argument": made("def selected(tokens):", "def selected():", "ValueError: term 'middle': tokens is selected(), expected a function of (tokens)", "middle = "),
     "advantage without a grade": file(PLAN, "Plan((play,), (middle, policy))", "term 'policy', tokens `credit`: returned nan in 8 of 8 numbers, expected finite ones (the term has no teacher; the plan has no grade, hence no advantages)", "def credit"),
@@ -208,6 +221,9 @@ MISTAKES = {
     "teacher of no content": teacher("return [(1.0, [{'role': 'user'}])]", "returned the message {'role': 'user'}, expected a role and a content"),
     "teacher of a content in parts": teacher("return [(1.0, [{'role': 'user', 'content': ['x']}])]", "returned the message {'role': 'user', 'content': ['x']}"),
     "teacher of ids in a list": teacher("return [(1.0, list(reply.context))]", "returned the message 1, expected a role"),
+    "teacher of ids beyond the vocabulary": teacher("return [(1.0, (1, 99999))]", "returned the token id 99999, expected 0 to 839"),
+    "teacher of ids below 0": teacher("return [(1.0, (1, -2))]", "returned the token id -2, expected 0 to"),
+    "teacher of ids and texts": teacher("return [(1.0, (1, 'x'))]", "returned the token id 'x', expected 0 to"),
     "teacher of texts": teacher("return [(1.0, list(reply.example.shards))]", "returned the message '"),
     "teacher of a weight as text": teacher("return [('1.0', messages)]", "returned a list with a tuple of 2 in it"),
     "teacher of a weight of nan": teacher("return [(float('nan'), messages)]", "returned a list with a tuple of 2 in it"),
@@ -228,6 +244,7 @@ MISTAKES = {
     "replies as texts": replies("return [reply.text for reply in replies]", "returned a list of"),
     "replies with a typo": replies("return [r for r in replies if r.is_last]", "AttributeError: 'Reply' object has no attribute 'is_last'", "is_last"),
     "replies of another rollout": replies("from dataclasses import replace\n    return [replace(r, sample=99) for r in replies]", "returned replies of another rollout"),
+    "replies of a term that is off": term('Term("middle", lambda replies, moment: None, seen, cost, scale=0)', "term 'middle', replies `<lambda>`: returned None"),
     "replies of one argument": made("def early(replies, moment):", "def early(replies):", "ValueError: term 'middle': replies is early(replies), expected a function of (replies, moment)", "middle = "),
     "first not called": made("early, seen", "first, seen", "ValueError: term 'middle': replies is first(count: int)", "middle = "),
     "where with a condition of two": term('Term("middle", where(early), seen, cost)', "term 'middle', replies `where(early)`: TypeError: early() missing 1 required positional argument: 'moment'"),
@@ -256,6 +273,9 @@ MISTAKES = {
     "play of turns as a float": file(PLAY, "Play(samples=settings.samples, turns=lambda step: step / 2)", "play 'sharded', turns: returned 0.5, expected a whole number of at least 1", "turns=lambda"),
     "play of no turns at first": file(PLAY, "Play(samples=settings.samples, turns=lambda step: step - 1)", "play 'sharded', turns: returned 0", "turns=lambda"),
     "play of an unknown view": made(PLAY, 'Play("sharted")', "ValueError: a play's view = 'sharted'; did you mean 'sharded'?"),
+    "play with a simulated user": made(PLAY, 'Play("simulated")', "ValueError: a play's view = 'simulated'"),
+    "play verified by a text": made(PLAY, 'Play(verify="no")', "ValueError: a play's verify is 'no', expected True or False"),
+    "samples of a second play": made("Plan((play,)", 'Plan((play, Play("full", samples=4))', "ValueError: the first play of a plan alone has samples", "return Plan"),
     "play of no samples": made(PLAY, "Play(samples=0)", "ValueError: a play's samples is 0, expected a whole number of at least 1"),
     "play of a share over 1": made(PLAY, 'Play("full", share=20)', "ValueError: a play's share is 20, expected a number from 0 to 1"),
     "play of a misspelt keyword": made(PLAY, "Play(sample=2)", "TypeError: Play.__init__() got an unexpected keyword argument 'sample'"),
@@ -274,6 +294,9 @@ MISTAKES = {
     "loss not called": made("seen, cost, selected", "seen, reverse_kl, selected", "ValueError: term 'middle': loss is the function reverse_kl, not called", "middle = "),
     "cap not called": made("turns=weigh)", "cap=hard)", "ValueError: term 'middle': cap is the function hard, not called, expected a cap such as hard(0.5)"),
     "cap as a number": made("turns=weigh)", "cap=0.5)", "ValueError: term 'middle': cap is 0.5, expected a cap"),
+    "cap that knows nothing of what is over it": file("turns=weigh)", "cap=type('Mine', (), {'apply': lambda cap, cost: cost, 'over': lambda cap, cost: None, 'has_gradient': lambda cap, cost: cost > 0})())", "term 'middle', cap `Mine`: returned None, expected a tensor of", "middle = "),
+    "cap without a gradient": file("turns=weigh)", "cap=type('Mine', (), {'apply': lambda cap, cost: cost.detach(), 'over': lambda cap, cost: cost > 1, 'has_gradient': lambda cap, cost: cost > 0})())", "term 'middle', cap `Mine`: returned numbers without a gradient", "middle = "),
+    "cap of a kind unknown": made("turns=weigh)", 'cap=type(hard(1))(0.5, "hrad"))', "ValueError: a cap's kind = 'hrad'; did you mean 'hard'?"),
     "cap negative": made("turns=weigh)", "cap=hard(-0.5))", "ValueError: a cap's limit is -0.5"),
     "top not called": made("cost, selected", "cost, top", "ValueError: term 'middle': tokens is top(ranking", "middle = "),
     "top the other way round": made("cost, selected", "cost, top(0.5, entropy)", "ValueError: the ranking of top(ranking, keep) is 0.5", "middle = "),
@@ -329,6 +352,9 @@ MISTAKES = {
     "a default of another type": file(KEEP, '    keep: float = "half"\n', 'settings of \'mine\': keep = "half": expected a finite number', "METHODS = "),
     "a default out of range": file("Field(0.5, gt=0", "Field(1.5, gt=0", "settings of 'mine': keep = 1.5: expected a number greater than 0 and at most 1", "METHODS = "),
     "a default of None": file(KEEP, "    keep: float | None = None\n", "settings of 'mine': keep is None, expected a text, a number, a bool or a list", "METHODS = "),
+    "settings that refuse their defaults": file(KEEP, KEEP + CHECK.format("raise ValueError('too small')"), "settings of 'mine': Value error, too small", "METHODS = "),
+    "settings with a mistake in a check": file(KEEP, KEEP + CHECK.format("return self.kep"), "settings of 'mine': AttributeError: 'Settings' object has no attribute 'kep'", "self.kep"),
+    "a dict for a setting": file(KEEP, '    keep: dict = {"a": 0.5}\n', "settings of 'mine': keep is a dict of 1, expected a text, a number, a bool or a list", "METHODS = "),
     "a function for a setting": file(KEEP, "    keep: object = len\n", "settings of 'mine': keep is the function len, not called", "METHODS = "),
     "a syntax error": file("def selected(tokens):", "def selected(tokens)", "not valid Python: expected ':'", "def selected"),
     "an indentation lost": file(SELECT, SELECT.lstrip(), "not valid Python: expected an indented block", SELECT.strip()),
@@ -343,6 +369,7 @@ MISTAKES = {
 LATER = {
     "loss": (LOSS, "    table[len(table)] = 0\n    return (log_s if len(table) < 6 else log_x).sum(-1)\n", "log_x", "term 'middle', loss `cost`: NameError: name 'log_x' is not defined"),
     "loss of a wrong shape": (LOSS, "    return (log_s - log_t).square().sum(-1 if rows.student.shape[1] == 4096 else 0)\n", "@row_loss", "term 'middle', loss `cost`: returned a Tensor of shape ["),
+    "loss without a gradient": (LOSS, "    table[len(table)] = 0\n    cost = (log_s - log_t).abs().sum(-1)\n    return cost if len(table) < 6 else cost.detach()\n", "@row_loss", "term 'middle', loss `cost`: returned numbers without a gradient"),
     "tokens": (SELECT, "    return tokens.entropy if tokens.reply.text == 'It is 2.' else None\n", "def selected", "term 'middle', tokens `selected`: returned None, expected a tensor of"),
     "teacher": (SEEN, "    return [(1.0, messages)] if reply.text == 'It is 2.' else [messages]\n", "def seen", "term 'middle', teacher `seen`: returned a list with a list of"),
     "turns": (WEIGH, "    return torch.ones(len(turns.replies) if turns.replies[0].text == 'It is 2.' else 9)\n", "def weigh", "term 'middle', turns `weigh`: returned a Tensor of shape [9]"),

@@ -5,7 +5,7 @@ model is loaded wherever a dry run can show them.
 import re
 
 import pytest
-from methods.mistakes import LATER, MISTAKES, RIGHT, SEEN
+from methods.mistakes import LATER, MISTAKES, RIGHT, SEEN, SELECT
 
 FILE = "my_method.py"
 FEW = ["data.train=pocket:train:3", "train.rollouts=2", "train.micro_batch=2", "train.steps=2",
@@ -111,6 +111,14 @@ def test_the_own_frames_of_an_exception_are_told(train, no_model):
         f"  {FILE}:{second}, in helped: return [(1 / 0, messages)]",
         "",
     ]
+
+
+def test_of_a_recursion_the_ends_are_told(train, no_model):
+    code, err = train(with_mistake(SELECT, "    return selected(tokens)\n"))
+    assert code == 2
+    assert "tokens `selected`: RecursionError: maximum recursion depth exceeded" in told(err)
+    assert "  ... " in told(err)
+    assert len(told(err).strip().split("\n")) == 6
 
 
 @pytest.mark.parametrize("part", LATER)

@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from smopd.config import load_config, plan_of
+from smopd.errors import UserError
 from smopd.methods import METHODS
+from smopd.models import load_renderer
 from smopd.objective import (
     Auxiliary,
     Plan,
     Term,
     UsersOnly,
+    Weight,
     after,
     batch,
     entropy,
@@ -24,6 +27,7 @@ from smopd.objective import (
     top,
     whole_task,
 )
+from smopd.objective.caps import Cap
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.play import Play
 from smopd.scoring import hidden_mse, reverse_kl, row_loss, sampled_nll, top_k_forward_kl
@@ -139,6 +143,24 @@ def test_some_losses_need_no_teacher(loss):
         (lambda: top(entropy, 1.5), "keep in top(ranking, keep) is 1.5"),
         (lambda: after(top(entropy, 0.5), 0.3), "share in after(share, weight) is a Weight"),
         (lambda: product(0.5, entropy), "a token weight is 0.5, expected a function of (tokens)"),
+        (lambda: Play("simulated"), "a play's view = 'simulated'"),
+        (lambda: Play("full", share=0.5, instead="no"), "a play's instead is 'no', expected True or False"),
+        (lambda: Play(verify=0), "a play's verify is 0, expected True or False"),
+        (lambda: Play("full", reference="yes"), "a play's reference is 'yes', expected True or False"),
+        (lambda: Plan((Play(),), (TERM,), balance="no"), "the balance of a plan is 'no', expected True"),
+        (
+            lambda: Plan((Play(), Play("full", samples=4)), (TERM,)),
+            "the first play of a plan alone has samples",
+        ),
+        (lambda: Cap(0.5, "hrad"), "a cap's kind = 'hrad'; did you mean 'hard'?"),
+        (
+            lambda: Weight("mine", lambda replies: [], scope="bacth"),
+            "the scope of the Weight mine = 'bacth'; did you mean 'batch'",
+        ),
+        (
+            lambda: top(entropy, 0.5, "linaer"),
+            "the interpolation of top(ranking, keep) = 'linaer'; did you mean",
+        ),
     ],
 )
 def test_other_parts_check_theirs(make, message):
@@ -149,7 +171,34 @@ def test_other_parts_check_theirs(make, message):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_stands_its_dry_run(method):
     config = load_config("pocket", method=method)
-    try_parts(plan_of(config), config.train.steps)
+    try_parts(plan_of(config), config.train.steps, (), load_renderer(config))
+
+
+def test_a_loss_may_know_a_token_of_a_large_vocabulary():
+    config = load_config("pocket")
+    renderer = load_renderer(config)
+    plan = Plan(
+        (Play(),), (replace(TERM, loss=row_loss(lambda rows: -rows.student.log_softmax(-1)[:, 151_645])),)
+    )
+    with pytest.raises(UserError, match="IndexError: index 151645 is out of bounds"):
+        try_parts(plan, 2, (), renderer)
+    renderer.vocabulary = 151_936
+    try_parts(plan, 2, (), renderer)
+
+
+def test_a_context_that_the_chat_template_refuses_is_told():
+    def late(reply, peers):
+        return [(1.0, [{"role": role, "content": "x"} for role in ("user", "system")])]
+
+    renderer = load_renderer(load_config("pocket"))
+    refuses = (
+        "{% if message.role == 'system' and not loop.first %}{{ raise_exception('late system') }}{% endif %}"
+    )
+    renderer.tokenizer.chat_template = "{% for message in messages %}" + refuses + "{% endfor %}"
+    for parts in ({"teacher": late}, {"auxiliary": Auxiliary(lambda *how: [late(*how)[0][1]])}):
+        plan = Plan((Play(),), (replace(TERM, **parts),))
+        with pytest.raises(UserError, match=r"test_plan.py:\d+, term 'one', .*: TemplateError: late system"):
+            try_parts(plan, 2, (), renderer)
 
 
 @pytest.mark.parametrize("method", METHODS)

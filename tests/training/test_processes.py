@@ -50,7 +50,8 @@ def command(out: Path, *sets: str, launcher: str = "torchrun", count: int = 2) -
     share, port = ("--nproc-per-node", str(count)), str(free_port())
     starter = ["-m", "torch.distributed.run", *share, "--master-port", port]
     if launcher == "accelerate":
-        starter = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count),
+        # Without --multi_gpu it starts one process on a machine without a GPU, whatever it is told.
+        starter = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(count),
                    "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
                    "--main_process_port", port]  # fmt: skip
     return [python, *starter, *smopd, "train", "pocket", "--out", str(out), *set_words(sets)]
@@ -102,6 +103,7 @@ def test_accumulation_changes_nothing(single, tmp_path):
 def test_processes_change_nothing(single, tmp_path, launcher, count, more):
     stdout = launch(tmp_path / "run", *SETTINGS, *more, launcher=launcher, count=count)
     assert stdout.count("trained:") == 1  # one of them speaks
+    assert rows(tmp_path / "run" / "starts.jsonl")[0]["processes"] == count
     assert_same(single, tmp_path / "run")
 
 
