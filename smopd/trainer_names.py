@@ -44,5 +44,8 @@ def explain_name(name: str, value: Any, written: Callable[[str, Any], str]) -> s
     """What a foreign name is called here, or empty; `written` formats key and value in the caller's way."""
     if name in _WORDS:
         return f"{name}: {_WORDS[name]}"
+    if name in _VALUES and not value:
+        key, _ = _VALUES[name]
+        return f"{name} is {key} here: leave it out, or set {key}"
     key, value = _VALUES.get(name, (RENAMED.get(name, name), value))
     return f"{name} is {key} here: pass {written(key, value)}" if key != name else ""

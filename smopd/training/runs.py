@@ -63,8 +63,8 @@ def quickstart_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
     """Evaluate the base model, train, evaluate again; skip what the folder already holds."""
-    check_training(config)
     examples = prepared_examples(config, "eval")
+    check_training(config)
     config = resolve_engine(config)
     if not config.eval.save_tokens and config.engine.kind == "hf":  # so that the pages can show tokens
         logged = {"save_tokens": True, "save_tokens_limit": LOGGED}
@@ -107,4 +107,5 @@ def find_or_build_base(config: Config, track: Track = quiet, note: Note = lambda
     """Build the model that a config trains if `build_base` makes it and it is missing."""
     model = Path(config.model.path)
     if model.name == "model" and not (model / "config.json").exists():
+        prepared_examples(config, "train"), prepared_examples(config, "eval")  # a mistake shows before it
         build_base(model.parent, [], track, note)
