@@ -25,7 +25,7 @@ from smopd.rollout.engine import (
     SaveAdapter,
 )
 
-from smopd.rollout.engine import Sessions, Usage, generate_by_conversing, send  # isort: skip
+from smopd.rollout.engine import Sessions, Usage, generate_by_conversing, refuse_unready, send  # isort: skip
 from smopd.rollout.http import Body, Cancellation, Client, Rejected, Unreachable, base_url
 from smopd.rollout.pool import Pool, Server
 from smopd.rollout.vllm_shared import AdapterStore, ReplyReader, UnusableReply, max_rank
@@ -60,8 +60,7 @@ class VLLMServers(Engine):
         encode: Encode | None = None, rank: int = 0, pause: float = 1.0,
     ) -> None:  # fmt: skip
         settings = config.engine
-        if not settings.servers:
-            raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
+        refuse_unready(settings)
         self._settings, self._model, self._encode = settings, model_source(config), encode
         self._rank = max_rank(rank) if rank else 0
         self._client, self._replies = Client(settings.api_key_env), ReplyReader(end_ids, vocabulary)

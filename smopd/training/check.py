@@ -21,7 +21,7 @@ from smopd.models.loading import (
 )
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.assembly import refuse_endpoint
-from smopd.rollout.engine import traits_of
+from smopd.rollout.engine import refuse_unready, traits_of
 from smopd.rollout.lengths import refuse_too_long
 
 
@@ -32,9 +32,10 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
     if config.rollout.overlap and not traits_of(kind).remote:
         reason = f"engine.kind={kind} samples on the device that trains, so nothing could be done meanwhile"
         raise UserError(f"rollout.overlap: {reason}; start servers and set engine.kind=vllm-http")
-    for key, (name, extra) in _lacking_packages(config).items():
-        if key not in absent:
-            raise UserError(f"{key}: {name} is not installed: pip install 'smopd[{extra}]'")
+    if "engine.kind" not in absent:
+        refuse_unready(config.engine)
+    if lacking := [] if "train.trackers" in absent else _missing_trackers(config):
+        raise UserError(f"train.trackers: {lacking[0]} is not installed: pip install 'smopd[track]'")
     plan = plan_of(config)
     check_quantized(config)
     examples = [] if "data.train" in absent else prepared_examples(config, "train")
@@ -69,23 +70,19 @@ def check_dry_run(config: Config) -> tuple[str, ...]:
 
 def _absent(config: Config) -> tuple[str, ...]:
     """Return the settings that name a file, folder, package or hub model that is not on this machine."""
-    data, adapter = config.data, config.model.adapter
+    adapter = config.model.adapter
     present = {
         "model.path": Path(config.model.path).expanduser().exists() or config_file(config) is not None,
         "model.adapter": not adapter or Path(adapter).expanduser().exists(),
-        "data.train": _is_here(data.train),
-        "data.eval": not config.train.eval_every or _is_here(data.eval),
+        "engine.kind": config.engine.kind != "vllm" or find_spec("vllm") is not None,
+        "train.trackers": not _missing_trackers(config),
     }
-    return (*(key for key, there in present.items() if not there), *_lacking_packages(config))
+    data = {"data.train": config.data.train}
+    data |= {"data.eval": config.data.eval} if config.train.eval_every else {}
+    present |= {key: generated(name) or Path(name).expanduser().is_file() for key, name in data.items()}
+    return tuple(key for key, there in present.items() if not there)
 
 
-def _is_here(data: str) -> bool:
-    return generated(data) or Path(data).expanduser().is_file()
-
-
-def _lacking_packages(config: Config) -> dict[str, tuple[str, str]]:
-    """Settings that need a package which is not installed: its name, and the extra that brings it."""
-    needed = [("train.trackers", name, "track") for name in config.train.trackers]
-    needed += [("engine.kind", "vllm", "vllm")] if config.engine.kind == "vllm" else []
-    there = {name for _, name, _ in needed if find_spec(name) or find_spec(f"{name}X")}  # tensorboardX
-    return {key: (name, extra) for key, name, extra in needed if name not in there}
+def _missing_trackers(config: Config) -> list[str]:
+    names = config.train.trackers
+    return [name for name in names if not (find_spec(name) or find_spec(f"{name}X"))]  # tensorboardX will do

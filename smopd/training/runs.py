@@ -10,7 +10,7 @@ from typing import Any
 from smopd.config import Config, load_config
 from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.store import load_identity
-from smopd.files import file_digest
+from smopd.files import file_digest, require_writable
 from smopd.lazy import torch
 from smopd.machine import package_versions
 from smopd.models import resolve_adapter
@@ -34,6 +34,7 @@ def train_run(
     hooks: Hooks | None = None,
 ) -> None:  # fmt: skip
     """Train a run to the end; resume it if it was stopped."""
+    require_writable(folder.path)
     examples = check_training(config)
     from smopd.training.loop import Trainer
     from smopd.training.processes import Processes
@@ -63,6 +64,7 @@ def quickstart_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
     """Evaluate the base model, train, evaluate again; skip what the folder already holds."""
+    require_writable(folder.path)
     examples = prepared_examples(config, "eval")
     check_training(config)
     config = resolve_engine(config)

@@ -414,7 +414,8 @@ def test_a_dry_run_refuses_what_shows_before_the_first_step(smopd, tmp_path, mon
             assert (code, out) == (2, ""), words
             assert message in err
     # What can be installed on the machine that trains is told, and refused only there.
-    monkeypatch.setattr("smopd.training.check.find_spec", lambda name: None)
+    for module in ("training.check", "rollout.engine"):
+        monkeypatch.setattr(f"smopd.{module}.find_spec", lambda name: None)
     for setting, package in (("engine.kind=vllm", "vllm"), ("train.trackers=wandb", "wandb")):
         key = setting.partition("=")[0]
         code, out, err = smopd("train", "pocket", "--dry-run", "--set", setting)

@@ -32,6 +32,10 @@ REFUSED = {
     "train pocket --set model.path=./nosuch": "no such model folder",
     "train pocket --set model.path=no/such": "model.path: no/such: no such folder here, and the hub cannot",
     "train pocket --set model.adapter=empty": "empty: neither a PEFT adapter",
+    "train pocket --out keep.txt/run": "keep.txt/run: cannot be written: ",
+    "train pocket --set engine.kind=vllm-http": "needs the base URLs of vLLM servers",
+    "eval pocket --engine vllm-http": "needs the base URLs of vLLM servers",
+    "eval pocket --engine openai": "engine.servers: no endpoint is named",
     "train pocket --method entorpy": "did you mean 'entropy'?",
     "train pocket --set train.step=3": "did you mean 'train.steps'?",
     "train pocket --out empty": "not a run folder",
@@ -73,7 +77,8 @@ DONE = {
 @pytest.mark.parametrize(("asked", "expected"), [(REFUSED, 2), (DONE, 0)], ids=["refused", "done"])
 def test_torch_waits_until_it_is_needed(tmp_path, asked, expected):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "keep.txt").write_text("mine")
+    for folder in (tmp_path, tmp_path / "empty"):
+        (folder / "keep.txt").write_text("mine")
     (tmp_path / "runs").mkdir()
     for run in ("run", "runs/run"):
         make_run(tmp_path / run, to_toml(load_config("pocket")))
