@@ -28,9 +28,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _split_list(cls, value: Any, info: ValidationInfo) -> Any:
-        """Accept a string for a list: words separated by commas. A shell may have taken the quotes of one in
-        brackets.
-        """
+        """Accept a string for a list: words separated by commas; a shell takes the quotes of [a, b]."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, str) and value and get_origin(field.annotation) is list:
             bare = value[1:-1] if value.startswith("[") and value.endswith("]") else value

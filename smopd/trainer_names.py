@@ -45,7 +45,6 @@ def explain_name(name: str, value: Any, written: Callable[[str, Any], str]) -> s
     if name in _WORDS:
         return f"{name}: {_WORDS[name]}"
     if name in _VALUES and not value:
-        key, _ = _VALUES[name]
-        return f"{name} is {key} here: leave it out, or set {key}"
+        return f"{name} is one value of {_VALUES[name][0]} here: leave it out, or set that"
     key, value = _VALUES.get(name, (RENAMED.get(name, name), value))
     return f"{name} is {key} here: pass {written(key, value)}" if key != name else ""

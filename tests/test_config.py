@@ -139,7 +139,7 @@ def test_set_forms(text: str, key: str, value: Any) -> None:
         ),
         ("use_vllm=true", "--set: use_vllm is engine.kind here: pass engine.kind=vllm"),
         ("bf16=True", "--set: bf16 is model.dtype here: pass model.dtype=bfloat16"),
-        ("bf16=False", "--set: bf16 is model.dtype here: leave it out, or set model.dtype"),
+        ("bf16=False", "--set: bf16 is one value of model.dtype here: leave it out, or set that"),
         (
             "train.num_train_epochs=3",
             "--set: num_train_epochs: there are no epochs here: set train.steps, of train.rollouts "

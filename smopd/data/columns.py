@@ -26,8 +26,7 @@ def rereadable(rows: Any, name: str) -> Any:
     if not isinstance(rows, Mapping):
         return list(rows) if isinstance(rows, Iterator) else rows
     if unknown := [key for key in rows if key not in COLUMNS]:
-        split = f"; of several splits pass one, [{unknown[0]!r}]"
-        hint = split if hasattr(rows[unknown[0]], "column_names") else ""
+        hint = "; of several splits pass one" if hasattr(rows[unknown[0]], "column_names") else ""
         raise UserError(f"{name}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}{hint}")
     rows = {key: list(column) if isinstance(column, Iterator) else column for key, column in rows.items()}
     for key, column in rows.items():
@@ -81,9 +80,7 @@ def as_examples(
 def _rows(rows: Any) -> Iterable[Any]:
     if isinstance(rows, str | Path):
         return ()
-    if hasattr(rows, "to_dicts"):  # a DataFrame of polars
-        return rows.to_dicts()
-    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # of pandas, which has several empty values
+    if hasattr(rows, "notna") and hasattr(rows, "columns"):  # a pandas DataFrame: several kinds of empty
         filled = rows.astype(object).where(rows.notna(), None).to_dict("records")
         return [{str(key): value for key, value in row.items()} for row in filled]
     try:
@@ -112,8 +109,9 @@ def _example(row: Record, number: int, table: bool, task: str, field: str) -> Ex
         item["shards"] = list(item["shards"])
     answer = _answer(row["answer"])
     try:
-        plain = json.dumps(dict(answer) if isinstance(answer, Mapping) else {field: answer})
-        item["answer"] = json.loads(plain)
+        item["answer"] = json.loads(
+            json.dumps(dict(answer) if isinstance(answer, Mapping) else {field: answer})
+        )
     except (TypeError, ValueError) as error:
         raise row.error("answer", f"is not plain JSON: {error}") from None
     return parse_item(item, row.where)

@@ -24,9 +24,7 @@ class Named:
 
 
 def identify(name: str | Path) -> Named:
-    """Resolve a name that a user gives; raise a UserError for an adapter outside a run folder, and for a name
-    that is missing in a folder of runs.
-    """
+    """Resolve a name that a user gives; raise a UserError for an adapter outside a run, or a missing run."""
     path = Path(name).expanduser()
     beside = path.parent.glob(f"*/{CONFIG}") if path.parent.name and not path.exists() else ()
     if runs := [file.parent.name for file in sorted(beside)][:20]:

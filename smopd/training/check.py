@@ -10,15 +10,9 @@ from smopd.data.trial import refuse_failing_verifiers
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import prepared_examples, told_so_far
 from smopd.methods import in_file
+from smopd.models import load_renderer
 from smopd.models.adapter_files import check_fit, resolve_adapter
-from smopd.models.loading import (
-    check_model,
-    check_quantized,
-    config_file,
-    load_renderer,
-    lora_targets,
-    skeleton,
-)
+from smopd.models.loading import check_model, check_quantized, config_file, lora_targets, skeleton
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.assembly import refuse_endpoint
 from smopd.rollout.engine import refuse_unready, traits_of
@@ -34,8 +28,9 @@ def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example
         raise UserError(f"rollout.overlap: {reason}; start servers and set engine.kind=vllm-http")
     if "engine.kind" not in absent:
         refuse_unready(config.engine)
-    if lacking := [] if "train.trackers" in absent else _missing_trackers(config):
-        raise UserError(f"train.trackers: {lacking[0]} is not installed: pip install 'smopd[track]'")
+    for name in config.train.trackers:
+        if not any(map(find_spec, (name, f"{name}X"))):  # tensorboardX stands for tensorboard
+            raise UserError(f"train.trackers: {name} is not installed: pip install 'smopd[track]'")
     plan = plan_of(config)
     check_quantized(config)
     examples = [] if "data.train" in absent else prepared_examples(config, "train")
@@ -75,14 +70,8 @@ def _absent(config: Config) -> tuple[str, ...]:
         "model.path": Path(config.model.path).expanduser().exists() or config_file(config) is not None,
         "model.adapter": not adapter or Path(adapter).expanduser().exists(),
         "engine.kind": config.engine.kind != "vllm" or find_spec("vllm") is not None,
-        "train.trackers": not _missing_trackers(config),
     }
-    data = {"data.train": config.data.train}
-    data |= {"data.eval": config.data.eval} if config.train.eval_every else {}
-    present |= {key: generated(name) or Path(name).expanduser().is_file() for key, name in data.items()}
+    for split in ("train", "eval") if config.train.eval_every else ("train",):
+        name = getattr(config.data, split)
+        present[f"data.{split}"] = generated(name) or Path(name).expanduser().is_file()
     return tuple(key for key, there in present.items() if not there)
-
-
-def _missing_trackers(config: Config) -> list[str]:
-    names = config.train.trackers
-    return [name for name in names if not (find_spec(name) or find_spec(f"{name}X"))]  # tensorboardX will do

@@ -1,7 +1,6 @@
 """Examples from Python objects: dicts, messages, tables."""
 
 import operator
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,7 +70,6 @@ def frame(rows):
         lambda rows: [{**row, "shards": np.array(row["shards"], object)} for row in rows],
         lambda rows: frame({**row, "shards": np.array(row["shards"], object)} for row in rows),
         lambda rows: frame(rows).convert_dtypes(),
-        lambda rows: SimpleNamespace(to_dicts=lambda: rows),  # as polars has it
     ],
     ids=[
         "generator",
@@ -84,7 +82,6 @@ def frame(rows):
         "arrays",
         "parquet",
         "nullable",
-        "polars",
     ],
 )
 def test_every_form_of_a_table_is_examples(form):
