@@ -65,10 +65,9 @@ def check_dry_run(config: Config) -> tuple[str, ...]:
 
 def _absent(config: Config) -> tuple[str, ...]:
     """Return the settings that name a file, folder, package or hub model that is not on this machine."""
-    adapter = config.model.adapter
     present = {
         "model.path": Path(config.model.path).expanduser().exists() or config_file(config) is not None,
-        "model.adapter": not adapter or Path(adapter).expanduser().exists(),
+        "model.adapter": not config.model.adapter or Path(config.model.adapter).expanduser().exists(),
         "engine.kind": config.engine.kind != "vllm" or find_spec("vllm") is not None,
     }
     for split in ("train", "eval") if config.train.eval_every else ("train",):

@@ -94,6 +94,7 @@ def test_which_number_is_read(text: str, value: int | None, how: str | None) -> 
         "Is it eighteen?", "How many eggs are left? Is it 18?", "I assume 18? Please confirm.",
         "I assume 18?! Let me know if that is wrong.", "I assume 18? :)", "Is the answer 18? Please tell me.",
         "I assume 18? How much does an egg cost?",
+        "I assume 18?\n\n---",
     ],
 )  # fmt: skip
 def test_a_reply_that_ends_by_asking_back_has_no_answer(text: str) -> None:

@@ -129,7 +129,7 @@ _BOUNDARY = re.compile(r"\n|[.!?][)\]\"'*_}$]*\s+(?=[A-Z0-9\"'(*\\$\[])")
 _MARKERS = re.compile(r"^[ \t#*>]*+\(?[0-9]{1,2}[.)][ \t]++(?=\S)", re.MULTILINE)
 _NONE = re.compile(r"\b(?:none|nothing|no [a-z]+) (?:is |are |will be )?(?:left|remain)", re.IGNORECASE)
 _COURTESY = re.compile(
-    r"(?i)\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b"
+    r"(?i)\W*(?:\Z|(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b)"
 )
 _CONCLUDES = re.compile(
     r"(?i)\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b"
