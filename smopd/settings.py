@@ -28,10 +28,11 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _split_list(cls, value: Any, info: ValidationInfo) -> Any:
-        """Accept a string for a list: one word, or several separated by commas."""
+        """Accept a string for a list: words separated by commas; a shell takes the quotes of [a, b]."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, str) and value and get_origin(field.annotation) is list:
-            return [word.strip() for word in value.split(",")]
+            bare = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+            return [word.strip() for word in bare.split(",")]
         return value
 
     @field_validator("*")

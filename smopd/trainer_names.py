@@ -44,5 +44,7 @@ def explain_name(name: str, value: Any, written: Callable[[str, Any], str]) -> s
     """What a foreign name is called here, or empty; `written` formats key and value in the caller's way."""
     if name in _WORDS:
         return f"{name}: {_WORDS[name]}"
+    if name in _VALUES and not value:
+        return f"{name} is one value of {_VALUES[name][0]} here: leave it out, or set that"
     key, value = _VALUES.get(name, (RENAMED.get(name, name), value))
     return f"{name} is {key} here: pass {written(key, value)}" if key != name else ""

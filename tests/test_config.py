@@ -105,6 +105,7 @@ def test_pocket_recipe() -> None:
         ("eval.views=full,sharded", "eval.views", ["full", "sharded"]),
         ("train.trackers=wandb", "train.trackers", ["wandb"]),
         ("lora.targets=q_proj", "lora.targets", ["q_proj"]),
+        ("lora.targets=[q_proj, v_proj]", "lora.targets", ["q_proj", "v_proj"]),  # quotes lost to a shell
         ("train.recompute=True", "train.recompute", True),  # as docs/configuration.md prints it
         ("train.save_rollouts=False", "train.save_rollouts", False),
         ("optim={lr = 0.5}", "optim.lr", 0.5),
@@ -129,6 +130,7 @@ def test_set_forms(text: str, key: str, value: Any) -> None:
         ),
         ("use_vllm=true", "--set: use_vllm is engine.kind here: pass engine.kind=vllm"),
         ("bf16=True", "--set: bf16 is model.dtype here: pass model.dtype=bfloat16"),
+        ("bf16=False", "--set: bf16 is one value of model.dtype here: leave it out, or set that"),
         (
             "train.num_train_epochs=3",
             "--set: num_train_epochs: there are no epochs here: set train.steps, of train.rollouts "

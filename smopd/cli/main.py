@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -97,17 +97,13 @@ def _options(version: Annotated[bool, Version] = False) -> None:
     pass
 
 
-def _config(recipe: str, overrides: list[str] | None, method: str | None, dry_run: bool) -> Config:
-    """Load the settings; a dry run checks and prints them, and ends here."""
-    config = load_config(recipe, overrides or [], method)
-    if not dry_run:
-        return config
+def _show_plan(config: Config) -> NoReturn:
+    """Check and print the settings, and end here."""
     from smopd.planning.memory import memory_comment
-    from smopd.training.check import absent, check_training
+    from smopd.training.check import check_dry_run
 
     load_verifiers(config.data.verifiers)
-    missing = absent(config)
-    check_training(config, missing)
+    missing = check_dry_run(config)
     values, engine = flatten(config.model_dump()), engine_line(config)
     lines = [f"The plan of {config.method}:", *plan_of(config).describe(), *([engine] if engine else [])]
     lines += [f"{key}: {values[key]} is not on this machine: not checked" for key in missing]
@@ -136,12 +132,15 @@ def quickstart(
     """
     recipe, default = ("pocket", "quickstart") if world == "pocket" else ("smollm2", "real")
     out = out or Path("runs") / default
-    config = _config(recipe, set_, method, dry_run)
+    config = load_config(recipe, set_ or [], method)
     from smopd.runs.writer import RunFolder
+
+    folder = RunFolder(out, config)
+    if dry_run:
+        _show_plan(config)
     from smopd.training.runs import quickstart_run
     from smopd.viewer.results import report_run
 
-    folder = RunFolder(out, config)
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
         if world == "everyday":
             from smopd.training.runs import find_or_build_base
@@ -175,13 +174,15 @@ def train(
     """
     if is_run(Path(recipe)):
         recipe, out = str(Path(recipe) / CONFIG), out or Path(recipe)
-    config = _config(recipe, set_, method, dry_run)
+    config = load_config(recipe, set_ or [], method)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
-    from smopd.runs.writer import RunFolder
-    from smopd.training.runs import train_run
-
     permit(allow_unsandboxed)
+    from smopd.runs.writer import RunFolder
+
     folder = RunFolder(out, config)
+    if dry_run:
+        _show_plan(config)
+    from smopd.training.runs import train_run
 
     def describe_saved() -> str:
         saved = f"; everything is saved in {out}. {GOES_ON}"

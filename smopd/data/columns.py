@@ -26,7 +26,9 @@ def rereadable(rows: Any, name: str) -> Any:
     if not isinstance(rows, Mapping):
         return list(rows) if isinstance(rows, Iterator) else rows
     if unknown := [key for key in rows if key not in COLUMNS]:
-        raise UserError(f"{name}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}")
+        hint = "; of several splits pass one" if hasattr(rows[unknown[0]], "column_names") else ""
+        raise UserError(f"{name}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}{hint}")
+    rows = {key: list(column) if isinstance(column, Iterator) else column for key, column in rows.items()}
     for key, column in rows.items():
         if isinstance(column, str | Mapping) or not hasattr(column, "__len__"):
             expected = f"expected a list with a value for every example, found {type(column).__name__}"
@@ -61,7 +63,9 @@ def as_examples(
             continue
         if not isinstance(row, Mapping):
             raise UserError(f"{where}: expected a dict or an Example, found {type(row).__name__}")
-        filled = without_empty(dict(row)) if table else {k: v for k, v in row.items() if v is not None}
+        # Arrays become lists: Parquet files and formatted data sets hold them.
+        plain = {k: v.tolist() if getattr(v, "ndim", 0) else v for k, v in row.items() if v is not None}
+        filled = without_empty(plain) if table else plain
         filled |= {"task": task} if every else {}
         examples.append(_example(Record(filled, where), number, table, task, field))
     if not examples:
@@ -71,8 +75,11 @@ def as_examples(
 
 
 def _rows(rows: Any) -> Iterable[Any]:
-    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a pandas DataFrame
-        return [{str(k): v for k, v in row.items() if v == v or v is None} for row in rows.to_dict("records")]
+    if isinstance(rows, str | Path):
+        return ()
+    if hasattr(rows, "notna") and hasattr(rows, "columns"):  # a pandas DataFrame: several kinds of empty
+        filled = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        return [{str(key): value for key, value in row.items()} for row in filled]
     try:
         return list(rows)
     except TypeError:
@@ -99,8 +106,9 @@ def _example(row: Record, number: int, table: bool, task: str, field: str) -> Ex
         item["shards"] = list(item["shards"])
     answer = _answer(row["answer"])
     try:
-        plain = json.dumps(dict(answer) if isinstance(answer, Mapping) else {field: answer})
-        item["answer"] = json.loads(plain)
+        item["answer"] = json.loads(
+            json.dumps(dict(answer) if isinstance(answer, Mapping) else {field: answer})
+        )
     except (TypeError, ValueError) as error:
         raise row.error("answer", f"is not plain JSON: {error}") from None
     return parse_item(item, row.where)

@@ -24,7 +24,7 @@ from smopd.models.adapter_files import TEACHER_WEIGHTS, WEIGHTS, averaged_teache
 from smopd.models.loading import check_model, weights_digest
 from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
-from smopd.rollout.engine import traits_of
+from smopd.rollout.engine import refuse_unready, traits_of
 from smopd.rollout.lengths import refuse_too_long
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, quiet
@@ -111,6 +111,7 @@ def clean_form(config: Config) -> Clean:
 def check_evaluation(config: Config) -> None:
     """Raise a UserError for settings that contradict each other, or a model that cannot be loaded."""
     token_ids, settings = traits_of(config.engine.kind).token_ids, config.eval
+    refuse_unready(config.engine)
     if settings.save_tokens and config.engine.kind not in ("hf", "auto"):
         needs = "the replies are scored once more, by the model in this process"
         raise UserError(f"eval.save_tokens: {needs}; set engine.kind=hf")

@@ -38,8 +38,9 @@ def with_chosen_engine(settings: S, cuda: bool, vllm: bool, processes: int) -> S
 
 def resolve_engine(settings: S) -> S:
     """The settings with a concrete engine, for this machine; logs once which one and why."""
-    if line := engine_line(settings):
-        _log_once(line)
+    if settings.engine.kind != AUTO:
+        return settings
+    _log_once(engine_line(settings))
     return with_chosen_engine(settings, *engine_facts())
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from smopd.errors import UserError
 from smopd.plugins import load_python
-from smopd.settings import AUTO
+from smopd.settings import AUTO, EngineSettings
 
 SaveAdapter = Callable[[Path], None]  # writes the student's adapter into a folder, in plain PEFT format
 
@@ -103,6 +104,14 @@ def traits_of(kind: str) -> Traits:
     if not isinstance(traits, Traits):
         raise UserError(f"engine.kind: {kind} declares no TRAITS, a smopd.rollout.engine.Traits")
     return traits
+
+
+def refuse_unready(engine: EngineSettings) -> None:
+    """A UserError for an engine whose package or servers are missing."""
+    if engine.kind == "vllm" and find_spec("vllm") is None:
+        raise UserError("engine.kind: vllm is not installed: pip install 'smopd[vllm]'")
+    if engine.kind == "vllm-http" and not engine.servers:
+        raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
 
 
 class Engine(Protocol):

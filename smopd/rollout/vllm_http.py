@@ -48,8 +48,7 @@ class VLLMServers(Engine):
         encode: Callable[[str], Sequence[int]] | None = None, rank: int = 0, pause: float = 1.0,
     ) -> None:  # fmt: skip
         settings = config.engine
-        if not settings.servers:
-            raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
+        engines.refuse_unready(settings)
         self._settings, self._model = settings, model_source(config)
         self._cut = list(encode(PROBE_TEXT)) if encode else None  # its token ids
         self._rank = max_rank(rank) if rank else 0

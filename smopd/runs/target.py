@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from smopd.config import Config, load_config, recipe_names
+from smopd.config_io import choices
 from smopd.errors import UserError
 from smopd.models import resolve_adapter
 from smopd.rollout.engine import traits_of
@@ -23,8 +24,11 @@ class Named:
 
 
 def identify(name: str | Path) -> Named:
-    """Resolve a name that a user gives; raise a UserError for an adapter outside a run folder."""
+    """Resolve a name that a user gives; raise a UserError for an adapter outside a run, or a missing run."""
     path = Path(name).expanduser()
+    beside = path.parent.glob(f"*/{CONFIG}") if path.parent.name and not path.exists() else ()
+    if runs := [file.parent.name for file in sorted(beside)][:20]:
+        raise UserError(f"{path}: no such folder{choices(path.name, runs, f'runs in {path.parent}')}")
     if is_run(path):
         return Named(path / CONFIG, run=path)
     if (path / "adapter_config.json").exists() and not (path / "config.json").exists():

@@ -10,7 +10,7 @@ from typing import Any
 from smopd.config import Config, load_config
 from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.store import load_identity
-from smopd.files import file_digest
+from smopd.files import file_digest, require_writable
 from smopd.lazy import torch
 from smopd.machine import package_versions
 from smopd.models import resolve_adapter
@@ -35,6 +35,7 @@ def train_run(
     hooks: Hooks | None = None,
 ) -> None:  # fmt: skip
     """Train a run to the end; resume it if it was stopped."""
+    require_writable(folder.path)
     examples = check_training(config)
     from smopd.training.loop import Trainer
     from smopd.training.processes import Processes
@@ -64,8 +65,9 @@ def quickstart_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: ""
 ) -> dict[str, Any]:
     """Evaluate the base model, train, evaluate again; skip what the folder already holds."""
-    check_training(config)
+    require_writable(folder.path)
     examples = prepared_examples(config, "eval")
+    check_training(config)
     config = resolve_engine(config)
     if not config.eval.save_tokens and config.engine.kind == "hf":  # so that the pages can show tokens
         logged = {"save_tokens": True, "save_tokens_limit": LOGGED}
@@ -108,4 +110,5 @@ def find_or_build_base(config: Config, track: Track = quiet, note: Note = lambda
     """Build the model that a config trains if `build_base` makes it and it is missing."""
     model = Path(config.model.path)
     if model.name == "model" and not (model / "config.json").exists():
+        prepared_examples(config, "train"), prepared_examples(config, "eval")  # a mistake shows before it
         build_base(model.parent, [], track, note)

@@ -12,8 +12,10 @@ from random import Random
 
 import pytest
 from conftest import shared
+from support.fuzzed import make_adapter, make_run
 from support.runs import set_words
 
+from smopd.config import load_config, to_toml
 from smopd.data import load_examples
 from smopd.errors import UserError
 from smopd.evaluation.tokens import read
@@ -387,6 +389,39 @@ def test_a_dry_run_refuses_what_training_would(smopd, tmp_path):
     assert code == 0, err
     assert "# model.path: Qwen/Qwen3-1.7B is not on this machine: not checked" in out
     assert "# data.train: train.jsonl is not on this machine: not checked" in out
+
+
+def test_a_dry_run_refuses_what_shows_before_the_first_step(smopd, tmp_path, monkeypatch):
+    make_run(tmp_path / "run", to_toml(load_config("pocket")))
+    make_adapter(tmp_path / "adapter")
+    row = load_examples("pocket:train:1")[0].to_json()
+    (tmp_path / "long.jsonl").write_text(json.dumps(row | {"id": "endless", "shards": row["shards"] * 200}))
+    (tmp_path / "own.jsonl").write_text(json.dumps(row | {"task": "own"}))
+    (tmp_path / "own.py").write_text(
+        "from smopd.verify import verifier\n\n\n@verifier('own')\ndef own(answer, reply):\n    return oops\n"
+    )
+    for words, message in (
+        ("train run --set seed=1", "seed: 42 in the run folder, 1 now"),
+        ("train pocket --set model.adapter=adapter", "adapter: does not fit this model"),
+        ("train pocket --set data.train=long.jsonl", "example 'endless', turn "),
+        (
+            "train pocket --set data.train=own.jsonl --set data.verifiers=own.py",
+            "the verifier failed on every",
+        ),
+    ):
+        for dry in ([], ["--dry-run"]):
+            code, out, err = smopd(*words.split(), *dry)
+            assert (code, out) == (2, ""), words
+            assert message in err
+    for module in ("training.check", "rollout.engine"):
+        monkeypatch.setattr(f"smopd.{module}.find_spec", lambda name: None)
+    for key, name in (("engine.kind", "vllm"), ("train.trackers", "wandb")):
+        code, _, err = smopd("train", "pocket", "--set", f"{key}={name}")
+        assert (code, f"error: {key}: {name} is not installed: pip install" in err) == (2, True)
+    # An engine is told and passed over, as the model is: the machine that trains may have it.
+    code, out, err = smopd("train", "pocket", "--dry-run", "--set", "engine.kind=vllm")
+    assert code == 0, err
+    assert "# engine.kind: vllm is not on this machine: not checked" in out
 
 
 def test_help_shows_no_type_behind_a_flag(smopd):

@@ -33,14 +33,23 @@ REFUSED = {
     "train pocket --set model.path=./nosuch": "no such model folder",
     "train pocket --set model.path=no/such": "model.path: no/such: no such folder here, and the hub cannot",
     "train pocket --set model.adapter=empty": "empty: neither a PEFT adapter",
+    "train pocket --out keep.txt/run": "keep.txt/run: cannot be written: ",
+    "train pocket --set engine.kind=vllm-http": "needs the base URLs of vLLM servers",
+    "eval pocket --engine vllm-http": "needs the base URLs of vLLM servers",
+    "eval pocket --engine openai": "engine.servers: no endpoint is named",
     "train pocket --method entorpy": "did you mean 'entropy'?",
     "train pocket --set train.step=3": "did you mean 'train.steps'?",
     "train pocket --out empty": "not a run folder",
     "train nosuch": "no such recipe or file",
+    "train pocket --set train.eval_every=1 --set data.eval=nope.jsonl": "nope.jsonl: no such data file",
     "quickstart --set data.train=nope.jsonl": "nope.jsonl: no such data file",
+    "quickstart --set data.eval=nope.jsonl": "nope.jsonl: no such data file",
+    "quickstart --world everyday --set data.eval=nope.jsonl": "nope.jsonl: no such data file",
     "eval pocket --data nope.jsonl": "nope.jsonl: no such data file",
     "eval pocket --adapter empty": "empty: neither a PEFT adapter",
     "eval no/such": "model.path: no/such",
+    "eval runs/runn": "runs/runn: no such folder; did you mean 'run'?",
+    "chat runs/runn": "runs/runn: no such folder; did you mean 'run'?",
     "eval compare empty empty": "empty",
     "eval inspect empty x.eval": "empty: is no evaluation",
     "chat ./nosuch": "no such model folder",
@@ -69,8 +78,11 @@ DONE = {
 @pytest.mark.parametrize(("asked", "expected"), [(REFUSED, 2), (DONE, 0)], ids=["refused", "done"])
 def test_torch_waits_until_it_is_needed(tmp_path, asked, expected):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "keep.txt").write_text("mine")
-    make_run(tmp_path / "run", to_toml(load_config("pocket")))
+    for folder in (tmp_path, tmp_path / "empty"):
+        (folder / "keep.txt").write_text("mine")
+    (tmp_path / "runs").mkdir()
+    for run in ("run", "runs/run"):
+        make_run(tmp_path / run, to_toml(load_config("pocket")))
     call = [sys.executable, "-c", PROGRAM, json.dumps([*asked])]
     ran = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

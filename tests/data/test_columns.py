@@ -1,5 +1,8 @@
 """Examples from Python objects: dicts, messages, tables."""
 
+import operator
+
+import numpy as np
 import pytest
 from support.runs import complaint
 
@@ -50,6 +53,10 @@ def test_tables_lose_empty_cells_and_columns_of_others():
         ]
 
 
+def frame(rows):
+    return pytest.importorskip("pandas").DataFrame(row | {"system": None} for row in rows)
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -59,8 +66,23 @@ def test_tables_lose_empty_cells_and_columns_of_others():
         iter,
         lambda rows: {name: [row[name] for row in rows] for name in rows[0]},
         lambda rows: {name: tuple(row[name] for row in rows) for name in rows[0]},
+        lambda rows: {name: map(operator.itemgetter(name), rows) for name in rows[0]},
+        lambda rows: [{**row, "shards": np.array(row["shards"], object)} for row in rows],
+        lambda rows: frame({**row, "shards": np.array(row["shards"], object)} for row in rows),
+        lambda rows: frame(rows).convert_dtypes(),
     ],
-    ids=["generator", "map", "tuple", "iterator", "columns", "columns of tuples"],
+    ids=[
+        "generator",
+        "map",
+        "tuple",
+        "iterator",
+        "columns",
+        "columns of tuples",
+        "columns of maps",
+        "arrays",
+        "parquet",
+        "nullable",
+    ],
 )
 def test_every_form_of_a_table_is_examples(form):
     rows = [{**ROW, "id": f"r{k}"} for k in range(3)]
@@ -73,6 +95,7 @@ def test_every_form_of_a_table_is_examples(form):
     ("rows", "message"),
     [
         ([], "train: holds no examples"),
+        ({}, "train: holds no examples"),
         ([3], "train, example 1: expected a dict or an Example, found int"),
         (3, "examples: expected a list of dicts, a dict of columns, a datasets.Dataset, a DataFrame or a "),
         ([{**ROW, "note": 1}], "train, example 1, field 'note': unknown; an example has id, task, system,"),

@@ -121,6 +121,7 @@ class Recorder(GeneralTracker):
 
 def test_trackers_get_settings_steps_and_evaluations_and_are_off_by_default(tmp_path, monkeypatch):
     monkeypatch.setitem(monitor.LOGGER_TYPE_TO_CLASS, "tensorboard", Recorder)
+    monkeypatch.setattr("smopd.training.check.find_spec", lambda name: True)
     trainer(tmp_path / "off", "train.steps=1", "train.eval_every=0").train()
     assert not Recorder.instances
     trainer(tmp_path / "on", "train.steps=2", 'train.trackers=["tensorboard"]').train()
@@ -138,5 +139,6 @@ def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch):
             raise ModuleNotFoundError("No module named 'tensorboard'")
 
     monkeypatch.setitem(monitor.LOGGER_TYPE_TO_CLASS, "tensorboard", Missing)
+    monkeypatch.setattr("smopd.training.check.find_spec", lambda name: True)
     with pytest.raises(UserError, match=r"train\.trackers: tensorboard is not installed.*smopd\[track\]"):
         trainer(tmp_path / "r", 'train.trackers=["tensorboard"]').train()

@@ -91,7 +91,10 @@ def test_which_number_is_read(text: str, value: int | None, how: str | None) -> 
     [
         "Is it 18?", "I assume 18?", "You did not say how many. I assume 18?", "16 - 7 = 9.\nI assume $18?",
         "So she makes 18 dollars, right?", "Is the answer 18?", "I think the answer is 18?", "**Is it 18?**",
-        "Is it eighteen?", "How many eggs are left? Is it 18?",
+        "Is it eighteen?", "How many eggs are left? Is it 18?", "I assume 18? Please confirm.",
+        "I assume 18?! Let me know if that is wrong.", "I assume 18? :)", "Is the answer 18? Please tell me.",
+        "I assume 18? How much does an egg cost?",
+        "I assume 18?\n\n---",
     ],
 )  # fmt: skip
 def test_a_reply_that_ends_by_asking_back_has_no_answer(text: str) -> None:

@@ -18,7 +18,7 @@ from smopd.files import read_jsonl, write_jsonl
 from smopd.formatting import visible
 from smopd.runs.tokens import read
 from smopd.viewer.pages.build import make_view
-from smopd.viewer.pages.packing import SCALE, fixed, json_bytes
+from smopd.viewer.pages.packing import SCALE, SCRIPTS, fixed, json_bytes, read_script
 from smopd.viewer.pages.runs import ConversationSource
 from smopd.viewer.pages.studies import study_payload
 from smopd.viewer.pages.summary import improved
@@ -183,6 +183,15 @@ def test_nothing_said_gets_into_page_or_script(tmp_path):
         assert re.fullmatch(r'smopdData\("\w+","[A-Za-z0-9+/=]+"\);\n', file.read_text())
     assert visible(HOSTILE) in index_of(page)["rows"]["id"][0]
     assert "http" not in page.read_text().replace("http-equiv", "")
+
+
+def test_commands_on_the_pages_are_those_of_the_command_line(smopd):
+    mentioned = re.findall(r"smopd ([a-z]+)([^;,.\"]*)", read_script(SCRIPTS))
+    assert {"eval", "view"} <= {verb for verb, _ in mentioned}
+    for verb, rest in mentioned:
+        code, shown, _ = smopd(verb, "--help")
+        assert code == 0, verb
+        assert [word for word in rest.split() if word.startswith("--") and word not in shown] == [], verb
 
 
 def test_hidden_characters_are_shown():

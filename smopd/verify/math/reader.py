@@ -37,7 +37,9 @@ def read(question: str, text: str) -> Reading | None:
     if declared is None:
         return None if _asks_back(text) else _read_closing(text, wanted)
     reading, end = declared
-    if reading.how == "declared" and _QUESTION_MARK.match(text, end):
+    if reading.how == "declared" and (
+        _QUESTION_MARK.match(text, end) or (text[end : end + 1] == "?" and _asks_back(text))
+    ):
         return None
     back = _TAKEN_BACK.search(text, end)
     return (back and _read_closing(text[back.start() :], wanted)) or reading
@@ -125,20 +127,26 @@ _BOUNDARY = re.compile(r"\n|[.!?][)\]\"'*_}$]*\s+(?=[A-Z0-9\"'(*\\$\[])")
 _MARKERS = re.compile(r"^[ \t#*>]*+\(?[0-9]{1,2}[.)][ \t]++(?=\S)", re.MULTILINE)
 _NONE = re.compile(r"\b(?:none|nothing|no [a-z]+) (?:is |are |will be )?(?:left|remain)", re.IGNORECASE)
 _COURTESY = re.compile(
-    r"(?i)\W*(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b"
+    r"(?i)\W*(?:\Z|(?:let me know|i hope|please|feel free|would you|do you|if you (?:have|need))\b)"
 )
 _CONCLUDES = re.compile(
     r"(?i)\W*(?:so|thus|therefore|hence|in (?:total|all|conclusion)|altogether|consequently)\b"
 )
-_QUESTION_MARK = re.compile(r"\?[\s)\]\"'*_}$]*+\Z")
+_QUESTION_MARK = re.compile(r"[?\uff1f][\W_]*+\Z")
 
 
 def _asks_back(text: str) -> bool:
-    last = _BOUNDARY.split(text.strip()[-_WINDOW:])[-1]
-    if not _QUESTION_MARK.search(last) or _COURTESY.match(last):
-        return False
+    """Whether a number stands in one of the questions with which a reply ends, courtesies aside."""
     digitless = not re.search(r"[0-9]", text)  # next to digits, "one" is hardly a number
-    return bool(numbers.find(plain(last)) or (digitless and numbers.find_words(plain(last))))
+    text = text.strip()[-_WINDOW:]
+    while last := _BOUNDARY.split(text)[-1]:
+        if not _COURTESY.match(last):
+            if not _QUESTION_MARK.search(last):
+                return False
+            if numbers.find(plain(last)) or (digitless and numbers.find_words(plain(last))):
+                return True
+        text = text.removesuffix(last).rstrip()
+    return False
 
 
 def _read_closing(text: str, wanted: Asked) -> Reading | None:

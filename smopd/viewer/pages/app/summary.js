@@ -3,7 +3,7 @@ function summaryPage() {
   const page = h("div", { class: "page narrow" }, h("h1", {}, "What improved, and why"));
   if (!index.summaries.length) {
     page.append(h("p", { class: "lede" }, "There is no evaluation of the same tasks before and after training yet."),
-      h("p", {}, "Make both, then these pages again: smopd eval RUN --base, smopd eval RUN, smopd view RUN."));
+      h("p", {}, "Make both, then these pages again: smopd eval RUN, smopd view RUN."));
     return page;
   }
   if (index.summaries.length > 1) page.append(accuracyTable());
