@@ -117,7 +117,11 @@ def _shard(items: list[Item], sharder: Sharder | None, built: Built, track: Trac
     else:
         with track(f"{task}: shards", len(items)) as update:
             for item in items:
-                results.append(shard(item.text))
+                if item.shards and not check_shards(item.text, item.shards, most_new=1.0):
+                    built.sharder_counts["from the reference"] += 1
+                    results.append(item.shards)
+                else:
+                    results.append(shard(item.text))
                 update(len(results))
     examples, rejected = [], built.rejected[task]
     for item, result in zip(items, results, strict=True):

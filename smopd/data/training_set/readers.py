@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 
 from smopd.data.reading import as_record, json_items
 from smopd.data.sharding import LONGEST, normalise
+from smopd.data.training_set.sql_query import Schema
+from smopd.data.training_set.sql_shards import shard_query
 from smopd.errors import UserError
 from smopd.files import decode, read_bytes
+from smopd.seeds import derive
 from smopd.verify.task import Record
 from smopd.verify.tasks import actions, code, database, math
 
@@ -38,6 +41,7 @@ class Item(NamedTuple):
     file: str
     reference: str  # a reply that must verify as correct
     extra: tuple[str, ...] = ()  # shards that follow those of the text
+    shards: tuple[str, ...] = ()  # made from the reference; better than those of the text where they check
 
 
 def _require(raw: Path, task: str, *names: str) -> Path:
@@ -96,14 +100,16 @@ def mbpp(raw: Path) -> Iterator[Item | str]:
 def spider(raw: Path) -> Iterator[Item | str]:
     """Every question of the training file; `spider/train/120` is its item 121."""
     path, tables = _require(raw, "database", *SPIDER), _require(raw, "database", SPIDER_TABLES)
-    schemas = {row["db_id"]: spider_ddl(row) for row in read_rows(tables)}
+    schemas = {row["db_id"]: (spider_ddl(row), Schema(row)) for row in read_rows(tables)}
     for number, row in enumerate(read_rows(path)):
         if (db_id := row["db_id"]) not in schemas:
             raise row.error("db_id", f"{db_id!r} is not in {tables}")
         text, query = normalise(row.text("question")), row.text("query")
-        answer = {"reference_sql": query, "schema_sql": schemas[db_id], "db_id": db_id}
+        ddl, schema = schemas[db_id]
+        answer = {"reference_sql": query, "schema_sql": ddl, "db_id": db_id}
         id, system = f"spider/train/{number}", database.SCHEMA.fill(database.SYSTEM, answer)
-        yield Item(id, "database", system, text, text, answer, str(path.relative_to(raw)), query)
+        shards, file = shard_query(query, schema, derive("sql shards", id)), str(path.relative_to(raw))
+        yield Item(id, "database", system, text, text, answer, file, query, shards=shards)
 
 
 def spider_ddl(entry: Mapping[str, Any]) -> str:
