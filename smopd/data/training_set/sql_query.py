@@ -86,7 +86,7 @@ class Select:
         """The table that the question is about: that of its first column, else the counted one."""
         for item in self.columns:
             column = item.find(exp.Column)
-            if column and not isinstance(item, exp.Count):
+            if column and (not isinstance(item, exp.Count) or isinstance(item.this, exp.Distinct)):
                 return self.key(column)[0]
         return self.counted_table()
 

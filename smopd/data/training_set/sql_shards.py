@@ -25,7 +25,13 @@ from smopd.data.training_set.sql_query import AGGREGATES, CLAUSES, Schema, Selec
 
 WORDING = tomllib.loads(Path(__file__).with_name("sql_shards.toml").read_text(encoding="utf-8"))
 FEWEST, WANTED = 3, (4, 5)  # messages
-_COMPARED = {exp.EQ: "{}", exp.NEQ: "not {}", exp.GT: "above {}", exp.GTE: "at least {}", exp.LT: "below {}"}
+_COMPARED = {
+    exp.EQ: "{}",
+    exp.NEQ: "other than {}",
+    exp.GT: "above {}",
+    exp.GTE: "at least {}",
+    exp.LT: "below {}",
+}
 _COMPARED |= {exp.LTE: "at most {}"}
 _DATED = {exp.GT: "after {}", exp.GTE: "{} or later", exp.LT: "before {}", exp.LTE: "{} or earlier"}
 _COUNTED = {exp.GT: "more than {}", exp.LT: "fewer than {}", exp.EQ: "exactly {}"}
