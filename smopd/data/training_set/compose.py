@@ -17,7 +17,7 @@ from smopd.data.example import Example
 from smopd.data.sharding import LONGEST, Sharder, check_shards, pieces, shard
 from smopd.data.stats import describe
 from smopd.data.training_set.overlap import LEAST, NEAR, RUN, HeldOut, held_out
-from smopd.data.training_set.readers import READERS, SOURCES, Item, input_files
+from smopd.data.training_set.readers import READERS, SOURCES, VALIDATION, Item, input_files
 from smopd.errors import UserError
 from smopd.files import file_digest, jsonl, write_json, write_text
 from smopd.pages import render_text
@@ -35,7 +35,10 @@ SECONDS = 3.0
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What to build. `total` 0 takes everything; `sharder` only names the one that is used, for the card."""
+    """What to build. `total` 0 takes everything; `sharder` only names the one that is used, for the card.
+
+    `validation`: questions of development sets on the same databases as `evals`, but none of their items.
+    """
 
     raw: Path
     evals: tuple[str, ...] = ()
@@ -44,6 +47,7 @@ class BuildPlan:
     seed: int = 0
     sharder: str = "rule"
     workers: int = 2
+    validation: bool = False
 
 
 @dataclass
@@ -65,24 +69,27 @@ class Built:
 
 def build(plan: BuildPlan, sharder: Sharder | None = None, track: Track = quiet) -> Built:
     """Make the set in memory. `sharder` replaces the rules; what it cannot do is dropped with its reason."""
-    unknown = [d for d in plan.domains if d not in READERS]
+    readers = VALIDATION if plan.validation else READERS
+    unknown = [d for d in plan.domains if d not in readers]
     if unknown or not plan.domains:
-        raise UserError(f"--domains: {', '.join(unknown) or 'none'}: expected some of {','.join(DOMAINS)}")
+        raise UserError(f"--domains: {', '.join(unknown) or 'none'}: expected some of {','.join(readers)}")
     if not plan.raw.is_dir():
         raise UserError(f"{plan.raw}: no such folder of raw files")
     built = Built(plan)
     items: dict[str, list[Item]] = {}
     for domain in (d for d in DOMAINS if d in plan.domains):  # all first: a missing file is known at once
         with track(f"{domain}: reading"):
-            rows = list(READERS[domain](plan.raw))
+            rows = list(readers[domain](plan.raw))
         items[domain] = [row for row in rows if not isinstance(row, str)]
         built.read[domain], built.overlaps[domain] = len(rows), Counter()
         built.rejected[domain] = Counter(row for row in rows if isinstance(row, str))
         built.files |= {item.id: item.file for item in items[domain]}
-    inputs = sorted(name for domain in plan.domains for name in input_files(plan.raw, domain))
+    inputs = sorted(n for domain in plan.domains for n in input_files(plan.raw, domain, plan.validation))
     built.inputs = {name: file_digest(plan.raw / name) for name in inputs}
     with track("reading evaluation sets"):
-        out = held_out(plan.raw, plan.domains, plan.evals)
+        out = held_out(plan.raw, () if plan.validation else plan.domains, plan.evals)
+        if plan.validation:
+            out.databases.clear()
     built.evaluation = out.files
     for domain in items:
         left = _drop_overlaps(items[domain], out, built, track) if items[domain] else []
@@ -218,6 +225,7 @@ def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
     # What decides the bytes of a set, without folders.
     chosen_by = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
     options = {**chosen_by, "total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
+    options |= {"validation": True} if plan.validation else {}
     return {
         "file": name,
         "sha256": digest,
