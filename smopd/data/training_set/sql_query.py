@@ -137,7 +137,8 @@ class Select:
         word = AGGREGATES[type(item)]
         if self.schema.is_date(self.key(item.this)):
             word = {"highest": "latest", "lowest": "earliest"}.get(word, word)
-        return f"{word} {self.name(item.this)}"
+        name = self.name(item.this)
+        return name if name.split()[0] == word else f"{word} {name}"
 
     def group_name(self) -> str:
         """What a group is: a row of the table whose key it is, else the column."""
@@ -147,7 +148,12 @@ class Select:
         for link in self.schema.links:
             if key in link and link[1][0] in tables:
                 return self.table_name(link[1][0])
-        return self.table_name(key[0]) if key in self.schema.keys else self.name(column)
+        if key in self.schema.keys:
+            return self.table_name(key[0])
+        name = self.name(column)
+        return (
+            name if " " in name or name not in ("name", "id", "code") else f"{self.table_name(key[0])} {name}"
+        )
 
     def counted_name(self) -> str:
         """What a group's rows are, in the plural."""

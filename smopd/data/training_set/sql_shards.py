@@ -11,6 +11,7 @@ no plain wording (arithmetic, nested queries, a table twice) has no messages her
 """
 
 import random
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,8 +85,8 @@ class _Wording:
         """One wording of a message, and one in two steps where there are some."""
         ways = [way for way in WORDING[key] if isinstance(way, str)]
         in_steps = [way for way in WORDING[key] if not isinstance(way, str)]
-        steps = tuple(text.format(**fields) for text in self.chance.choice(in_steps)) if in_steps else ()
-        return Part(self.chance.choice(ways).format(**fields), steps)
+        steps = tuple(_fill(text, fields) for text in self.chance.choice(in_steps)) if in_steps else ()
+        return Part(_fill(self.chance.choice(ways), fields), steps)
 
     # --- columns
     def _columns(self) -> Iterator[Part]:
@@ -249,6 +250,11 @@ class _Wording:
         require(select.where and type(select.where.this) in (*_COMPARED, exp.Like))
         name, test = other._test(select.where.this)
         yield self._say(_SETS[type(self.tree)], condition=f"the {name} {test}")
+
+
+def _fill(text: str, fields: dict[str, str]) -> str:
+    """The text with its fields; after an abbreviation one full stop is enough."""
+    return re.sub(r"\.\.$", ".", text.format(**fields))
 
 
 def _like(pattern: str) -> str:
