@@ -23,14 +23,23 @@ def require(holds: Any) -> None:
         raise Unclear
 
 
+def _in_words(name: str) -> str:
+    return name.replace("_", " ").strip().lower() or name
+
+
 class Schema:
     """One database of Spider's tables.json: natural names, types and links of its tables and columns."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         tables = [name.lower() for name in row["table_names_original"]]
         columns = [(tables[t] if t >= 0 else "", c.lower()) for t, c in row["column_names_original"]]
-        self.tables = dict(zip(tables, row["table_names"], strict=True))
-        self.columns = {key: name for key, (_, name) in zip(columns, row["column_names"], strict=True)}
+        natural = {
+            key: row.get(f"{key}_names") or row[f"{key}_names_original"] for key in ("table", "column")
+        }
+        self.tables = {key: _in_words(name) for key, name in zip(tables, natural["table"], strict=True)}
+        self.columns = {
+            key: _in_words(name) for key, (_, name) in zip(columns, natural["column"], strict=True)
+        }
         self.types = dict(zip(columns, row["column_types"], strict=True))
         self.links = [(columns[a], columns[b]) for a, b in row["foreign_keys"]]
         keys = [k if isinstance(k, list) else [k] for k in row["primary_keys"]]
@@ -151,9 +160,7 @@ class Select:
         if key in self.schema.keys:
             return self.table_name(key[0])
         name = self.name(column)
-        return (
-            name if " " in name or name not in ("name", "id", "code") else f"{self.table_name(key[0])} {name}"
-        )
+        return f"{self.table_name(key[0])} {name}" if name in ("name", "id", "code") else name
 
     def counted_name(self) -> str:
         """What a group's rows are, in the plural."""
