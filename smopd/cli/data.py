@@ -66,6 +66,9 @@ def data_build(
     domains: Annotated[str, Opt(help=f"Which of {DOMAINS}.")] = DOMAINS,
     total: Annotated[int, Opt(min=0, help="Number of examples, evenly over the domains; 0 = all.")] = 12165,
     seed: Annotated[int, Opt(help="Seed for the choice and order of examples.")] = 0,
+    validation: Annotated[
+        bool, Opt("--validation", help="Spider's development questions that --eval does not ask.")
+    ] = False,
     workers: Annotated[int, Opt(min=1, help="Reference programs to run in parallel.")] = 2,
     sharder: Kind = "rule",
     url: Url = "",
@@ -82,12 +85,13 @@ def data_build(
     Examples:
       smopd data build raw train.jsonl --eval lic_math.json --eval lic_database.json
       smopd data build raw train.jsonl --sharder llm --url http://localhost:8000
+      smopd data build raw valid.jsonl --validation --domains database --eval lic/database.json
     """
     from smopd.data.training_set import BuildPlan, build, write
 
     _new(out, f"{out.name}.card.json", f"{out.name}.card.md")
     chosen = tuple(d.strip() for d in domains.split(",") if d.strip())
-    plan = BuildPlan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers)
+    plan = BuildPlan(raw, tuple(eval_ or ()), chosen, total, seed, sharder, workers, validation)
     engine = {"servers": [url], "model": served_model, "concurrency": concurrency, "api_key_env": api_key_env}
     with stoppable(NOTHING):
         by_model = _sharder(sharder, out, engine, tries=tries, fallback=fallback, seed=seed, cache=cache)

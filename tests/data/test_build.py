@@ -198,6 +198,48 @@ def test_an_evaluation_file_of_ones_own_is_kept_clear_of(raw, tmp_path):
     assert built.evaluation[-1]["file"] == "mine.jsonl"
 
 
+def test_database_questions_are_told_from_their_queries(raw):
+    """Where the messages keep what the question says; else the question is split."""
+    train = json.loads((raw / "spider/train_spider.json").read_text())
+    query = "SELECT name, age FROM animal WHERE age > 5 ORDER BY age DESC LIMIT 3"
+    asked = {
+        "What are the names of the 3 oldest animals over 5?": True,
+        "Name the 4 oldest. They are over 5.": False,
+    }
+    rows = [{"question": question, "query": query, "db_id": "zoo"} for question in asked]
+    (raw / "spider/train_spider.json").write_text(json.dumps([*rows, *train[:1]]))
+    built = build(BuildPlan(raw, domains=("database",), total=0))
+    shards = {e.full: e.shards for e in built.examples}
+    told, split = (shards[question] for question in asked)
+    assert len(told) >= 4
+    assert "animal" in told[0]
+    assert "3" in told[-2] + told[-1]
+    assert split == ("Name the 4 oldest.", "They are over 5.")
+    assert built.sharder_counts["from the reference"] == 2  # train's first too
+
+
+def test_a_validation_set_is_of_the_development_questions_that_are_not_evaluated(raw, tmp_path):
+    query = "SELECT name, age FROM animal WHERE age > 5"
+    texts = ["Which animals are older than 5?", "Who is over 5? List names and ages."]
+    dev = [{"question": text, "query": query, "db_id": "zoo"} for text in texts]
+    (raw / "spider/dev.json").write_text(json.dumps(dev))
+    answer = {
+        "reference_sql": query,
+        "schema_sql": "CREATE TABLE animal (name TEXT, age INT)",
+        "db_id": "zoo",
+    }
+    row = {"id": "x", "task": "database", "shards": ["a", "b"], "full": texts[0], "answer": answer}
+    lines(tmp_path / "held.jsonl", [row])
+    plan = BuildPlan(raw, (str(tmp_path / "held.jsonl"),), ("database",), total=0, validation=True)
+    built = build(plan)
+    assert [(e.id, e.full) for e in built.examples] == [("spider/dev/1", texts[1])]
+    card = write(built, tmp_path / "valid.jsonl")
+    assert card["options"]["validation"]
+    assert "spider/dev.json" in card["inputs"]
+    with pytest.raises(UserError, match="math: expected some of database"):
+        build(BuildPlan(raw, domains=("math",), validation=True))
+
+
 def test_near_duplicates_are_found_and_others_left():
     out = HeldOut()
     out.add(

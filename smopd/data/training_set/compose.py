@@ -17,7 +17,7 @@ from smopd.data.example import Example
 from smopd.data.sharding import LONGEST, Sharder, check_shards, pieces, shard
 from smopd.data.stats import describe
 from smopd.data.training_set.overlap import LEAST, NEAR, RUN, HeldOut, held_out
-from smopd.data.training_set.readers import READERS, SOURCES, Item, input_files
+from smopd.data.training_set.readers import READERS, SOURCES, VALIDATION, Item, input_files
 from smopd.errors import UserError
 from smopd.files import file_digest, jsonl, write_json, write_text
 from smopd.pages import render_text
@@ -34,7 +34,10 @@ SECONDS = 3.0
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What to build. `total` 0 takes everything; `sharder` only names the one that is used, for the card."""
+    """What to build. `total` 0 takes everything; `sharder` only names the one that is used, for the card.
+
+    `validation`: questions of development sets on the same databases as `evals`, but none of their items.
+    """
 
     raw: Path
     evals: tuple[str, ...] = ()
@@ -43,6 +46,7 @@ class BuildPlan:
     seed: int = 0
     sharder: str = "rule"
     workers: int = 2
+    validation: bool = False
 
 
 @dataclass
@@ -64,24 +68,27 @@ class Built:
 
 def build(plan: BuildPlan, sharder: Sharder | None = None, track: Track = quiet) -> Built:
     """Make the set in memory. `sharder` replaces the rules; what it cannot do is dropped with its reason."""
-    unknown = [d for d in plan.domains if d not in READERS]
+    readers = VALIDATION if plan.validation else READERS
+    unknown = [d for d in plan.domains if d not in readers]
     if unknown or not plan.domains:
-        raise UserError(f"--domains: {', '.join(unknown) or 'none'}: expected some of {','.join(DOMAINS)}")
+        raise UserError(f"--domains: {', '.join(unknown) or 'none'}: expected some of {','.join(readers)}")
     if not plan.raw.is_dir():
         raise UserError(f"{plan.raw}: no such folder of raw files")
     built = Built(plan)
     items: dict[str, list[Item]] = {}
     for domain in (d for d in DOMAINS if d in plan.domains):  # all first: a missing file is known at once
         with track(f"{domain}: reading"):
-            rows = list(READERS[domain](plan.raw))
+            rows = list(readers[domain](plan.raw))
         items[domain] = [row for row in rows if not isinstance(row, str)]
         built.read[domain], built.overlaps[domain] = len(rows), Counter()
         built.rejected[domain] = Counter(row for row in rows if isinstance(row, str))
         built.items |= {item.id: item for item in items[domain]}
-    inputs = sorted(name for domain in plan.domains for name in input_files(plan.raw, domain))
+    inputs = sorted(n for domain in plan.domains for n in input_files(plan.raw, domain, plan.validation))
     built.inputs = {name: file_digest(plan.raw / name) for name in inputs}
     with track("reading evaluation sets"):
-        out = held_out(plan.raw, plan.domains, plan.evals)
+        out = held_out(plan.raw, () if plan.validation else plan.domains, plan.evals)
+        if plan.validation:
+            out.databases.clear()
     built.evaluation = out.files
     for domain in items:
         left = _drop_overlaps(items[domain], out, built, track) if items[domain] else []
@@ -118,7 +125,11 @@ def _shard(items: list[Item], sharder: Sharder | None, built: Built, track: Trac
     else:
         with track(f"{task}: shards", len(items)) as update:
             for item in items:
-                results.append(shard(item.text))
+                if item.shards and not check_shards(item.text, item.shards, most_new=1.0):
+                    built.sharder_counts["from the reference"] += 1
+                    results.append(item.shards)
+                else:
+                    results.append(shard(item.text))
                 update(len(results))
     examples, rejected = [], built.rejected[task]
     for item, result in zip(items, results, strict=True):
@@ -207,9 +218,18 @@ def _card(built: Built, name: str, digest: str) -> dict[str, Any]:
     # What decides the bytes of a set, without folders.
     chosen_by = {"evals": [Path(name).name for name in plan.evals], "domains": list(plan.domains)}
     options = {**chosen_by, "total": plan.total, "seed": plan.seed, "sharder": plan.sharder}
-    facts = {"file": name, "sha256": digest, "examples": len(built.examples), "options": options}
-    tables = {"domains": domains, "files": files, "statistics": describe(built.examples)}
-    near = {"run_of_words": RUN, "share": NEAR, "least_runs": LEAST}
-    checks = {"evaluation": built.evaluation, "near_duplicate": near, "unverified": built.unverified}
-    sharder = {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))}
-    return {**facts, **tables, **checks, "sharder": sharder, "inputs": built.inputs}
+    options |= {"validation": True} if plan.validation else {}
+    return {
+        "file": name,
+        "sha256": digest,
+        "examples": len(built.examples),
+        "options": options,
+        "domains": domains,
+        "files": files,
+        "statistics": describe(built.examples),
+        "evaluation": built.evaluation,
+        "near_duplicate": {"run_of_words": RUN, "share": NEAR, "least_runs": LEAST},
+        "unverified": built.unverified,
+        "sharder": {"kind": plan.sharder, **dict(sorted(built.sharder_counts.items()))},
+        "inputs": built.inputs,
+    }

@@ -6,12 +6,16 @@ single-turn requests only, and `parallel` is left out whole, as half of it is Li
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from smopd.data.reading import as_record, file_items
 from smopd.data.sharding import LONGEST, normalise
+from smopd.data.training_set.sql_query import Schema
+from smopd.data.training_set.sql_shards import shard_query
 from smopd.errors import UserError
+from smopd.seeds import derive
 from smopd.verify.task import Record
 from smopd.verify.tasks import actions, code, database, math
 
@@ -19,7 +23,7 @@ GSM8K, MBPP = "gsm8k_train.jsonl", "mbpp.jsonl"
 BFCL = ["simple_python", "multiple", "parallel_multiple"]
 BFCL += ["live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"]
 SPIDER = ("spider/train_spider_slim.json", "spider/train_spider.json")
-SPIDER_TABLES = "spider/tables.json"
+SPIDER_DEV, SPIDER_TABLES = "spider/dev.json", "spider/tables.json"
 SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
 _KINDS = {"number": "REAL", "time": "DATETIME", "boolean": "BOOL"}
 _LEAD = "Your code should pass these tests:"
@@ -35,6 +39,7 @@ class Item(NamedTuple):
     file: str
     reference: str  # a reply that must verify as correct
     extra: tuple[str, ...] = ()  # shards that follow those of the text
+    shards: tuple[str, ...] = ()  # made from the reference; better than those of the text where they check
 
 
 def _require(raw: Path, task: str, *names: str) -> Path:
@@ -82,17 +87,20 @@ def mbpp(raw: Path) -> Iterator[Item | str]:
         yield Item(id, "code", code.SYSTEM, text, full, answer, MBPP, reply, extra)
 
 
-def spider(raw: Path) -> Iterator[Item | str]:
-    """Every question of the training file; `spider/train/120` is its item 121."""
-    path, tables = _require(raw, "database", *SPIDER), _require(raw, "database", SPIDER_TABLES)
-    schemas = {row["db_id"]: spider_ddl(row) for row in read_rows(tables)}
+def spider(raw: Path, split: str = "train") -> Iterator[Item | str]:
+    """Every question of the split's file; `spider/train/120` is its item 121."""
+    path = _require(raw, "database", *(SPIDER if split == "train" else (SPIDER_DEV,)))
+    tables = _require(raw, "database", SPIDER_TABLES)
+    schemas = {row["db_id"]: (spider_ddl(row), Schema(row)) for row in read_rows(tables)}
     for number, row in enumerate(read_rows(path)):
         if (db_id := row["db_id"]) not in schemas:
             raise row.error("db_id", f"{db_id!r} is not in {tables}")
         text, query = normalise(row.text("question")), row.text("query")
-        answer = {"reference_sql": query, "schema_sql": schemas[db_id], "db_id": db_id}
-        id, system = f"spider/train/{number}", database.SCHEMA.fill(database.SYSTEM, answer)
-        yield Item(id, "database", system, text, text, answer, str(path.relative_to(raw)), query)
+        ddl, schema = schemas[db_id]
+        answer = {"reference_sql": query, "schema_sql": ddl, "db_id": db_id}
+        id, system = f"spider/{split}/{number}", database.SCHEMA.fill(database.SYSTEM, answer)
+        shards, file = shard_query(query, schema, derive("sql shards", id)), str(path.relative_to(raw))
+        yield Item(id, "database", system, text, text, answer, file, query, shards=shards)
 
 
 def spider_ddl(entry: Mapping[str, Any]) -> str:
@@ -149,10 +157,13 @@ def bfcl_request(row: Record) -> str | None:
 
 
 READERS = {"math": gsm8k, "actions": bfcl, "database": spider, "code": mbpp}
+VALIDATION = {"database": partial(spider, split="dev")}
 
 
-def input_files(raw: Path, domain: str) -> list[str]:
+def input_files(raw: Path, domain: str, validation: bool = False) -> list[str]:
     """The files that a reader has read, seen from the raw folder."""
+    if validation:
+        return [SPIDER_DEV, SPIDER_TABLES]
     if domain == "actions":
         return [file for pair in bfcl_files(raw) for file in pair]
     if domain == "database":
