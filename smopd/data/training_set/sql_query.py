@@ -9,7 +9,8 @@ from sqlglot import exp
 from smopd.data.training_set.nouns import is_noun, plural, singular
 
 Key = tuple[str, str]  # table and column, in lower case
-AGGREGATES = {exp.Avg: "average", exp.Sum: "total", exp.Max: "highest", exp.Min: "lowest"}
+Forms = dict[type[exp.Expr], str]
+AGGREGATES: Forms = {exp.Avg: "average", exp.Sum: "total", exp.Max: "highest", exp.Min: "lowest"}
 CLAUSES = ("where", "group", "having", "order", "limit")
 _READ = {*CLAUSES, "kind", "expressions", "from_", "joins", "distinct", "operation_modifiers"}
 
@@ -56,7 +57,13 @@ class Schema:
 class Select:
     """One SELECT over tables that each stand once, joined along foreign keys; anything else is Unclear."""
 
-    def __init__(self, tree: exp.Expression, schema: Schema, subject: str = "") -> None:
+    where: Any
+    group: Any
+    having: Any
+    order: Any
+    limit: Any
+
+    def __init__(self, tree: exp.Expr, schema: Schema, subject: str = "") -> None:
         require(isinstance(tree, exp.Select))
         require(not any(value for name, value in tree.args.items() if name not in _READ))
         self.tree, self.schema = tree, schema
@@ -78,16 +85,16 @@ class Select:
         return tables
 
     def _check_joins(self) -> None:
-        conditions: list[exp.Expression] = []
+        conditions: list[exp.Expr] = []
         for join in self.joins:
             require(not join.side and not join.args.get("using"))
             on = join.args.get("on")
             conditions += list(on.flatten()) if isinstance(on, exp.And) else [on] if on else []
         require(len(conditions) >= len(self.joins))  # else some of it is a product
         for pair in conditions:
-            require(isinstance(pair, exp.EQ) and isinstance(pair.left, exp.Column))
-            require(isinstance(pair.right, exp.Column))
-            (one, _), (other, _) = self.key(pair.left), self.key(pair.right)
+            require(isinstance(pair, exp.EQ) and isinstance(pair.this, exp.Column))
+            require(isinstance(pair.expression, exp.Column))
+            (one, _), (other, _) = self.key(pair.this), self.key(pair.expression)
             # With two links between them, which one is meant would have to be said.
             require(self.schema.count_links(one, other) + self.schema.count_links(other, one) <= 1)
 
@@ -106,16 +113,15 @@ class Select:
         require(len(tables - targets) == 1)
         return (tables - targets).pop()
 
-    def key(self, column: exp.Expression) -> Key:
+    def key(self, column: exp.Expr) -> Key:
         require(isinstance(column, exp.Column))
-        tables = [self.tables.get(column.table.lower())] if column.table else self.tables.values()
-        keys = [
-            (t, column.name.lower()) for t in tables if t and (t, column.name.lower()) in self.schema.columns
-        ]
+        name, alias = column.name.lower(), column.text("table").lower()
+        tables = {self.tables.get(alias)} if alias else self.tables.values()
+        keys = [(table, name) for table in tables if table and (table, name) in self.schema.columns]
         require(len(keys) == 1)
         return keys[0]
 
-    def value(self, tree: exp.Expression) -> str:
+    def value(self, tree: exp.Expr) -> str:
         """The text of a constant. Spider writes many strings in double quotes, like names of columns."""
         sign = "-" if isinstance(tree, exp.Neg) else ""
         tree = tree.this if sign else tree
@@ -132,7 +138,7 @@ class Select:
         self.mentioned.add(table)
         return singular(self.schema.tables[table])
 
-    def name(self, column: exp.Expression) -> str:
+    def name(self, column: exp.Expr) -> str:
         """A column's natural name, with its table where that is not the subject."""
         table, _ = key = self.key(column)
         name = self.schema.columns[key]
@@ -142,7 +148,7 @@ class Select:
         owner = self.table_name(table)
         return name if set(owner.split()) & set(map(singular, name.split())) else f"{name} of the {owner}"
 
-    def aggregate_name(self, item: exp.Expression) -> str:
+    def aggregate_name(self, item: exp.Expr) -> str:
         word = AGGREGATES[type(item)]
         if self.schema.is_date(self.key(item.this)):
             word = {"highest": "latest", "lowest": "earliest"}.get(word, word)

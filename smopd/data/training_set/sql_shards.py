@@ -22,22 +22,16 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from smopd.data.training_set.nouns import plural, singular
-from smopd.data.training_set.sql_query import AGGREGATES, CLAUSES, Schema, Select, Unclear, require
+from smopd.data.training_set.sql_query import AGGREGATES, CLAUSES, Forms, Schema, Select, Unclear, require
 
 WORDING = tomllib.loads(Path(__file__).with_name("sql_shards.toml").read_text(encoding="utf-8"))
 FEWEST, WANTED = 3, (4, 5)  # messages
-_COMPARED = {
-    exp.EQ: "{}",
-    exp.NEQ: "other than {}",
-    exp.GT: "above {}",
-    exp.GTE: "at least {}",
-    exp.LT: "below {}",
-}
-_COMPARED |= {exp.LTE: "at most {}"}
-_DATED = {exp.GT: "after {}", exp.GTE: "{} or later", exp.LT: "before {}", exp.LTE: "{} or earlier"}
-_COUNTED = {exp.GT: "more than {}", exp.LT: "fewer than {}", exp.EQ: "exactly {}"}
+_COMPARED: Forms = {exp.EQ: "{}", exp.NEQ: "other than {}", exp.GT: "above {}", exp.LT: "below {}"}
+_COMPARED |= {exp.GTE: "at least {}", exp.LTE: "at most {}"}
+_DATED: Forms = {exp.GT: "after {}", exp.GTE: "{} or later", exp.LT: "before {}", exp.LTE: "{} or earlier"}
+_COUNTED: Forms = {exp.GT: "more than {}", exp.LT: "fewer than {}", exp.EQ: "exactly {}"}
 _COUNTED |= {exp.GTE: "at least {}", exp.LTE: "at most {}"}
-_SETS = {exp.Intersect: "also", exp.Except: "except"}
+_SETS: Forms = {exp.Intersect: "also", exp.Except: "except"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ def shard_query(query: str, schema: Schema, seed: int) -> tuple[str, ...]:
 class _Wording:
     """What to say of one SELECT, or of two that INTERSECT or EXCEPT combines."""
 
-    def __init__(self, tree: exp.Expression, schema: Schema, chance: random.Random) -> None:
+    def __init__(self, tree: exp.Expr, schema: Schema, chance: random.Random) -> None:
         self.tree, self.schema, self.chance = tree, schema, chance
         self.select = Select(tree.this if type(tree) in _SETS else tree, schema)
 
@@ -106,7 +100,7 @@ class _Wording:
         if select.tree.args.get("distinct") and not select.group:
             yield self._say("distinct")
 
-    def _count(self, counted: exp.Expression, first: bool) -> Part:
+    def _count(self, counted: exp.Expr, first: bool) -> Part:
         select = self.select
         if isinstance(counted, exp.Distinct):
             require(not select.group and len(counted.expressions) == 1)
@@ -119,7 +113,7 @@ class _Wording:
         return self._say("count" if first else "count_more")
 
     # --- conditions
-    def _conditions(self, tree: exp.Expression) -> Iterator[Part]:
+    def _conditions(self, tree: exp.Expr) -> Iterator[Part]:
         for one in tree.flatten() if isinstance(tree, exp.And) else [tree]:
             one = one.unnest()
             if isinstance(one, exp.Or):
@@ -134,7 +128,7 @@ class _Wording:
         needs = f"{'be' if verb == 'is' else verb[:-1]} {rest}"
         return self._say("condition", column=name, test=test, needs=needs)
 
-    def _either(self, sides: list[exp.Expression]) -> Part:
+    def _either(self, sides: list[exp.Expr]) -> Part:
         require(len(sides) == 2)
         (name, test), (other, other_test) = (self._test(side) for side in sides)
         verb, rest = other_test.split(" ", 1)
@@ -142,7 +136,7 @@ class _Wording:
             return self._condition(name, f"{test} or {rest}")
         return self._say("either", first=f"the {name} {test}", second=f"the {other} {other_test}")
 
-    def _absent(self, tree: exp.Expression) -> str:
+    def _absent(self, tree: exp.Expr) -> str:
         """`NOT key IN (SELECT key FROM other)`: the plural of what the subject has none of."""
         require(isinstance(tree, exp.In) and tree.args.get("query"))
         inside = Select(tree.args["query"].this, self.schema)
@@ -152,7 +146,7 @@ class _Wording:
         require(link in self.schema.links and link[1][0] == self.select.subject)
         return plural(self.schema.tables[inside.subject])
 
-    def _test(self, tree: exp.Expression) -> tuple[str, str]:
+    def _test(self, tree: exp.Expr) -> tuple[str, str]:
         """A comparison as the name of its column and what holds of it: "is above 5", "contains 'a'"."""
         select, column = self.select, tree.this
         name = singular(select.name(column))
@@ -169,7 +163,7 @@ class _Wording:
             form = _DATED.get(type(tree), form)
         return name, f"is {form.format(select.value(tree.expression))}"
 
-    def _of_all(self, column: exp.Column, tree: exp.Expression) -> str:
+    def _of_all(self, column: exp.Column, tree: exp.Expr) -> str:
         """`(SELECT avg(age) FROM singer)`, which an age is compared with: the average of all."""
         inside = Select(tree, self.schema)
         require(not inside.joins and not any(inside.tree.args.get(clause) for clause in CLAUSES))
@@ -226,7 +220,7 @@ class _Wording:
                 column, most, direction = self._sorted_by(item.this, falling)
                 yield self._say(key, direction=direction, most=most, number=number, column=column)
 
-    def _sorted_by(self, tree: exp.Expression, falling: bool) -> tuple[str, str, str]:
+    def _sorted_by(self, tree: exp.Expr, falling: bool) -> tuple[str, str, str]:
         """The name of what the rows are sorted by, the adjective of the first one, and the direction."""
         select = self.select
         most = "highest" if falling else "lowest"
