@@ -44,8 +44,8 @@ def minus(text: str) -> Markup:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("smopd", "viewer/templates")
-    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **_LAYOUT)
-    templates.finalize = lambda value: value if isinstance(value, Markup) else Markup(esc(value))
+    options = _LAYOUT | {"finalize": lambda value: value if isinstance(value, Markup) else Markup(esc(value))}
+    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **options)
     templates.filters |= {
         "text": lambda value, limit=LABEL: Markup(html_text(value, limit)),
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
