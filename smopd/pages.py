@@ -45,7 +45,7 @@ def minus(text: str) -> Markup:
 def _templates() -> Environment:
     loader = PackageLoader("smopd", "viewer/templates")
     templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **_LAYOUT)
-    templates.finalize = lambda value: value if isinstance(value, Markup) else Markup(esc(value))
+    templates.finalize = _escape
     templates.filters |= {
         "text": lambda value, limit=LABEL: Markup(html_text(value, limit)),
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
@@ -60,3 +60,7 @@ def _templates() -> Environment:
         "policy": "",
     }
     return templates
+
+
+def _escape(value: object) -> Markup:
+    return value if isinstance(value, Markup) else Markup(esc(value))

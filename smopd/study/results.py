@@ -78,10 +78,10 @@ class Results:
     # By item, how many middle replies of its runs were judged; empty if not known for every item.
     middle: list[int] = field(default_factory=list)
 
-    def group(self, model: str, arm: str, axes: dict[str, Any]) -> list[Cell]:
+    def group(self, model: str, arm: str, axes: dict[str, Any] | None = None) -> list[Cell]:
         """The runs of an arm by seed; the arm "base" is the untrained model, whatever the axes are."""
-        of_arm = self.base if arm == "base" else [c for c in self.cells if c.axes == axes]
-        return sorted((c for c in of_arm if (c.model, c.arm) == (model, arm)), key=lambda c: c.seed or 0)
+        cells = self.base if arm == "base" else [c for c in self.cells if axes in (None, c.axes)]
+        return sorted((c for c in cells if (c.model, c.arm) == (model, arm)), key=lambda c: c.seed or 0)
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the axes' values; one empty combination without axes."""

@@ -257,8 +257,7 @@ def render_report(data: ReportData) -> str:
 
 def _bars(accuracies: Sequence[Accuracy]) -> list[dict[str, Any]]:
     """The rows of the accuracy chart, view by view; stages keep their order within a view."""
-    order = list(dict.fromkeys(a.view for a in accuracies))
-    rows = []
+    rows, order = list[dict[str, Any]](), list(dict.fromkeys(a.view for a in accuracies))
     for a in sorted((a for a in accuracies if a.value is not None), key=lambda a: order.index(a.view)):
         ends = {"mean": a.value, "low": a.low, "high": a.high}
         rows.append({"arm": f"{a.view} {a.stage}", **ends, "reference": a.stage == "base", "seeds": []})

@@ -80,13 +80,13 @@ def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, A
                 compared.append((f"{name}: {v}{unit}", view, {by: v}, first, second))
     compared = [one for one in compared if {o.id for o in one[3]} & {o.id for o in one[4]}]
     parts, rows = sum(1 for one in compared if one[2]), []
-    for what, view, only, before, after in compared:
+    for what, of_view, only, before, after in compared:
         change = against(before, after, level=1 - (1 - LEVEL) / (parts if only else 1))
         clear = "better" if change["low"] > 0 else "worse" if change["high"] < 0 else "unclear"
         if only and clear == "unclear" and change["difference"] < 0 and against(before, after)["high"] < 0:
             clear = "perhaps"
         was, now = (accuracy(scores(some))["accuracy"] for some in (before, after))
-        row: dict[str, Any] = {"what": what, "view": view, "only": only, "clear": clear}
+        row: dict[str, Any] = {"what": what, "view": of_view, "only": only, "clear": clear}
         keys = ("n", "gained", "lost", "difference", "low", "high")
         rows.append({**row, "before": was, "after": now, **{name: change[name] for name in keys}})
     return rows
