@@ -111,7 +111,6 @@ def clean_form(config: Config) -> Clean:
 def check_evaluation(config: Config) -> None:
     """Raise a UserError for settings that contradict each other, or a model that cannot be loaded."""
     token_ids, settings = traits_of(config.engine.kind).token_ids, config.eval
-    refuse_unready(config.engine)
     if settings.save_tokens and config.engine.kind not in ("hf", "auto"):
         needs = "the replies are scored once more, by the model in this process"
         raise UserError(f"eval.save_tokens: {needs}; set engine.kind=hf")
@@ -121,6 +120,7 @@ def check_evaluation(config: Config) -> None:
     if "simulated" in settings.views and not config.user.servers:
         advice = "name its endpoint, e.g. --user-url http://localhost:8000"
         raise UserError(f"eval.views: in the view simulated a model plays the user; {advice}")
+    refuse_unready(config.engine)
     if token_ids:
         check_model(config)
 
