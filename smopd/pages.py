@@ -47,7 +47,7 @@ def _templates() -> Environment:
     templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **_LAYOUT)
     templates.finalize = _escape
     templates.filters |= {
-        "text": lambda value, limit=LABEL: Markup(html_text(value, limit)),
+        "text": _shorten,
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
         "minus": minus,
         "cut": cut,
@@ -60,6 +60,10 @@ def _templates() -> Environment:
         "policy": "",
     }
     return templates
+
+
+def _shorten(value: Any, limit: int = LABEL) -> Markup:
+    return Markup(html_text(value, limit))
 
 
 def _escape(value: object) -> Markup:
