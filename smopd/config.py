@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model, field_validator
 
-from smopd.config_io import check, choices, flatten, hash_values, nest, parse_override, read_toml
+from smopd.config_io import check, choices, config_hash, flatten, hash_values, nest
+
+from smopd.config_io import parse_override, read_toml, to_toml  # isort: skip
 from smopd.errors import UserError
 from smopd.methods import DEFAULT, METHODS, find_method, in_file
 from smopd.plugins import calling, file_text_digest, unexpected
 from smopd.settings import Section, Settings
 from smopd.trainer_names import RENAMED, explain_name
 from smopd.verify.sections import Prompts, Rules
+
+__all__ = ["Config", "config_hash", "load_config", "recipe_names", "settings_hash", "to_toml"]
 
 RECIPES = Path(__file__).parent / "recipes"
 # Settings that may change when a run is resumed, since no result depends on them: the engine and its address,
