@@ -44,10 +44,11 @@ def minus(text: str) -> Markup:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("smopd", "viewer/templates")
-    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **_LAYOUT)
-    templates.finalize = _escape
+    templates = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_escape, **_LAYOUT
+    )
     templates.filters |= {
-        "text": _shorten,
+        "text": _text,
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
         "minus": minus,
         "cut": cut,
@@ -62,7 +63,7 @@ def _templates() -> Environment:
     return templates
 
 
-def _shorten(value: Any, limit: int = LABEL) -> Markup:
+def _text(value: object, limit: int = LABEL) -> Markup:
     return Markup(html_text(value, limit))
 
 
