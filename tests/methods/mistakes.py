@@ -323,6 +323,7 @@ MISTAKES = {
     "one play without a tuple": made(PLAN, "Plan(play, (middle, policy), grade=grade)", "ValueError: a plan's plays is a Play, expected a tuple: (Play(...),)", "return Plan"),
     "terms first": made(PLAN, "Plan((middle, policy), (play,), grade=grade)", "ValueError: one of a plan's plays is a Term", "return Plan"),
     "no terms": made(PLAN, "Plan((play,), (), grade=grade)", "ValueError: a plan needs terms", "return Plan"),
+    "every term off": file(PLAN, "Plan((play,), (Term('middle', early, seen, cost, scale=0),), grade=grade)", "method: every term of my_method.py has the scale 0: nothing would be learnt"),
     "no plays": made(PLAN, "Plan((), (middle, policy), grade=grade)", "ValueError: a plan needs plays", "return Plan"),
     "terms of one name": made('"policy"', '"middle"', "ValueError: a plan needs terms, each with a name of its own; found ['middle', 'middle']", "return Plan"),
     "first play of a share": made(PLAY, "Play(share=0.5)", "ValueError: the first play of a plan is everybody's", "return Plan"),
