@@ -35,7 +35,7 @@ _SETS: Forms = {exp.Intersect: "also", exp.Except: "except"}
 
 
 @dataclass(frozen=True)
-class Part:
+class Utterance:
     """One thing to say: whole, or in two steps where the conversation has room."""
 
     whole: str
@@ -63,7 +63,7 @@ class _Wording:
         self.tree, self.schema, self.chance = tree, schema, chance
         self.select = Select(tree.this if type(tree) in _SETS else tree, schema)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Utterance]:
         """The goal, columns and conditions in either order, then what needs them."""
         select = self.select
         first = list(self._columns())
@@ -75,15 +75,15 @@ class _Wording:
         goal = self._say("goal", subjects=plural(self.schema.tables[select.subject]))
         return [goal, *first, *second, *links, *rest]
 
-    def _say(self, key: str, **fields: str) -> Part:
+    def _say(self, key: str, **fields: str) -> Utterance:
         """One wording of a message, and one in two steps where there are some."""
         ways = [way for way in WORDING[key] if isinstance(way, str)]
         in_steps = [way for way in WORDING[key] if not isinstance(way, str)]
         steps = tuple(_fill(text, fields) for text in self.chance.choice(in_steps)) if in_steps else ()
-        return Part(_fill(self.chance.choice(ways), fields), steps)
+        return Utterance(_fill(self.chance.choice(ways), fields), steps)
 
     # --- columns
-    def _columns(self) -> Iterator[Part]:
+    def _columns(self) -> Iterator[Utterance]:
         select = self.select
         one_row = select.limit and select.limit.expression.name == "1"
         for number, item in enumerate(select.columns):
@@ -100,7 +100,7 @@ class _Wording:
         if select.tree.args.get("distinct") and not select.group:
             yield self._say("distinct")
 
-    def _count(self, counted: exp.Expr, first: bool) -> Part:
+    def _count(self, counted: exp.Expr, first: bool) -> Utterance:
         select = self.select
         if isinstance(counted, exp.Distinct):
             require(not select.group and len(counted.expressions) == 1)
@@ -113,7 +113,7 @@ class _Wording:
         return self._say("count" if first else "count_more")
 
     # --- conditions
-    def _conditions(self, tree: exp.Expr) -> Iterator[Part]:
+    def _conditions(self, tree: exp.Expr) -> Iterator[Utterance]:
         for one in tree.flatten() if isinstance(tree, exp.And) else [tree]:
             one = one.unnest()
             if isinstance(one, exp.Or):
@@ -123,12 +123,12 @@ class _Wording:
             else:
                 yield self._condition(*self._test(one))
 
-    def _condition(self, name: str, test: str) -> Part:
+    def _condition(self, name: str, test: str) -> Utterance:
         verb, rest = test.split(" ", 1)
         needs = f"{'be' if verb == 'is' else verb[:-1]} {rest}"
         return self._say("condition", column=name, test=test, needs=needs)
 
-    def _either(self, sides: list[exp.Expr]) -> Part:
+    def _either(self, sides: list[exp.Expr]) -> Utterance:
         require(len(sides) == 2)
         (name, test), (other, other_test) = (self._test(side) for side in sides)
         verb, rest = other_test.split(" ", 1)
@@ -172,7 +172,7 @@ class _Wording:
         return f"the {inside.aggregate_name(inside.columns[0]).split()[0]} of all"
 
     # --- groups, order, sets
-    def _grouping(self) -> Iterator[Part]:
+    def _grouping(self) -> Iterator[Utterance]:
         select = self.select
         if not select.group:
             return
@@ -196,7 +196,7 @@ class _Wording:
             column, needs = select.aggregate_name(test.this), _COMPARED[type(test)].format(number)
             yield self._say("having_value", group=group, column=column, test=needs)
 
-    def _order(self) -> Iterator[Part]:
+    def _order(self) -> Iterator[Utterance]:
         select = self.select
         if not select.order:
             require(not select.limit)
@@ -233,7 +233,7 @@ class _Wording:
             return name, most, f"in {'reverse ' if falling else ''}alphabetical order"
         return name, most, f"{most} first"
 
-    def _combined(self) -> Iterator[Part]:
+    def _combined(self) -> Iterator[Utterance]:
         """What the second SELECT of an INTERSECT or EXCEPT adds: one condition."""
         if type(self.tree) not in _SETS:
             return
