@@ -85,7 +85,7 @@ def _play(
             nonlocal replies
             with lock:
                 replies += count
-                update(done, f"{replies:,} replies")
+                update(done, f"{replies:,} {'reply' if replies == 1 else 'replies'}")
 
         def advance(fresh: list[Outcome]) -> None:
             nonlocal done, replies

@@ -392,9 +392,9 @@ def test_an_evaluation_shows_itself_before_its_first_group_ends(smopd, monkeypat
         "eval", "pocket", "--limit", "3", "--set", "eval.tokens=4", "--set", "eval.middle_tokens=4"
     )
     assert code == 0, err
-    assert notes[0] == ("eval FULL", 0, "3 replies")
+    assert notes[0] == ("eval FULL", 0, "1 reply")
     sharded = [(done, note) for what, done, note in notes if what == "eval SHARDED"]
-    assert sharded[0] == (0, "3 replies")
+    assert sharded[:3] == [(0, "1 reply"), (0, "2 replies"), (0, "3 replies")]
     assert len(sharded) > 4
     assert sharded[-1] == (3, "")
     assert "loading pocket" in output.getvalue()
