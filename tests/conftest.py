@@ -1,6 +1,7 @@
 """What several test files share: where the public data stand, a small random model, the pocket model."""
 
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 1 if item.get_closest_marker("slow") else 3
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of items and parsed modules live to the end: collections need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
