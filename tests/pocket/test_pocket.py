@@ -139,3 +139,17 @@ def test_it_is_uncertain_where_anchoring_and_deriving_part(pocket):
                 .softmax(-1)
             )
         assert 0.15 < sum(p[w].item() for w in opening_ids) < 0.95
+
+
+@pytest.mark.long
+def test_the_quickstarts_counts(smopd):
+    """FULL and SHARDED of 400, before and after training; other kernels may change a few of the latter."""
+    code, out, err = smopd("quickstart", "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    counts = [
+        [side["views"][v]["correct"] for v in ("full", "sharded")]
+        for side in (shown["base"], shown["trained"])
+    ]
+    assert counts[0] == [396, 171]
+    assert counts[1] == pytest.approx([388, 304], abs=4)
