@@ -1,5 +1,6 @@
 """`Evaluation`: a finished evaluation, as a dict of its summaries by view."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ from smopd.formatting import esc, interval, percent
 from smopd.frames import messages, table
 
 
-class SelfDescribing:
-    """Text and HTML representations made from `_lines`: (label, value) pairs."""
+class SelfDescribing(ABC):
+    """Text and HTML representations made from `_lines`."""
 
+    @abstractmethod
     def _lines(self) -> list[tuple[str, str]]:
-        raise NotImplementedError
+        """Pairs of a label and a value."""
 
     def __repr__(self) -> str:
         return "\n".join(f"{what:<10} {value}" for what, value in self._lines())

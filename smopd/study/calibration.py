@@ -47,6 +47,7 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
     if not len(entropy):
         return None
     student, teacher = np.exp(student_logp), np.exp(teacher_logp)
+    # The teacher agrees with a token that it finds at least half as likely as the student does.
     agrees, kept = teacher_logp - student_logp >= np.log(0.5), tokens["kept"].astype(bool)
     bins, by_entropy = [], []
     place = np.minimum((student * BINS).astype(int), BINS - 1)

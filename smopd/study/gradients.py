@@ -69,7 +69,7 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     moment = Moment(config.train.steps, config.train.steps, draw)
     kept = replace(term, name="kept", mean_over="all", per="reply", scale=1.0)
     if term.logged(moment).get("keep") == 1:
-        kept = replace(kept, tokens=top(entropy, 0.8))
+        kept = replace(kept, tokens=top(entropy, 0.8))  # a run that keeps every token is split as the paper's
     split = Plan(plan.plays[:1], (kept, replace(kept, name="all", tokens=every_token)))
     settings = config.train.model_copy(update={"save_tokens": False})
     scorer = StepScorer(model, chat.renderer, split, settings, Processes())

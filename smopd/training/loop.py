@@ -155,12 +155,13 @@ class Trainer:
         times = [time.perf_counter()]
         torch.manual_seed(derive(self.config.seed, "step", step))  # for dropout, if a recipe has some
         moment = Moment(step, self.config.train.steps, (self.config.seed, step))
-        reused, rollout = self._sample(step), self.config.rollout
+        reused = self._sample(step)
         conversations, stale = self.ahead.take(step)
         all_rollouts = self.player.verify_and_grade(conversations)
         times.append(time.perf_counter())
         losses, norms = self.scorer.score(all_rollouts, moment)
         times.append(time.perf_counter())
+        rollout = self.config.rollout
         # Made from all rollouts in order, so it does not depend on which process computed what.
         row = {
             "step": step,
