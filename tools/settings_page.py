@@ -7,6 +7,7 @@ from typing import Any
 from smopd.config import Config
 from smopd.config_io import describe_fields
 from smopd.methods import METHODS
+from smopd.trainer_names import MAPPING
 
 HEAD = """# Every setting
 
@@ -39,6 +40,8 @@ def page() -> str:
     for section, names in families.items():
         rows = ((f"objective.{key}", default, text) for key, default, text in describe_fields(section))
         parts.append(f"\n## Settings of {', '.join(names)}\n{table(rows)}")
+    fields = "".join(f"| `{field}` | `{key}` |\n" for field, key in MAPPING.items())
+    parts.append(f"\n## Fields of SMOPDConfig\n\n| field | setting |\n|---|---|\n{fields}")
     return "".join(parts)
 
 

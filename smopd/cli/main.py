@@ -124,7 +124,7 @@ def quickstart(
     """Train a small model, evaluate it before and after, and write a report.
 
     The embedded pocket model takes about five minutes on two CPU cores. The everyday world is for a real
-    language model, SmolLM2-135M, whose weights come from the Python registry: about 25 minutes.
+    language model, SmolLM2-135M, whose weights come from the Python registry: about 12 minutes.
 
     Examples:
       smopd quickstart --out runs/seed7 --set seed=7

@@ -209,8 +209,8 @@ def gradients(
     checkpoint: Checkpoint = "",
     as_json: Json = False,
 ) -> None:
-    """Measure how much of the middle turns' gradient belongs to tokens that the mask drops. The result is
-    saved as gradients.json in the run folder.
+    """Measure how much of the middle turns' gradient belongs to tokens that the mask drops, and every term's
+    gradient norm. The result is saved as gradients.json in the run folder.
 
     Example: smopd study gradients runs/pocket-entropy-seed42
     """
@@ -226,4 +226,5 @@ def gradients(
         "{norm_share_dropped:.1%} of the gradient norm\n"
         "norms: kept {norm_kept:.4g}, dropped {norm_dropped:.4g}; cosine between them "
     )
-    output(as_json, shares, text.format(**shares) + angle)
+    norms = ", ".join(f"{name} {norm:.4g}" for name, norm in shares["terms"].items())
+    output(as_json, shares, text.format(**shares) + angle, f"norms by term: {norms}")

@@ -4,7 +4,7 @@ rollouts.
 Over a fixed denominator, the loss is a sum over tokens, so its gradient by the adapter splits exactly into
 the part of the kept tokens and that of the dropped ones. Reported are the norms of both, the angle between
 them, and the shares of tokens and divergence dropped. A run that keeps every token is split by the paper's
-80% by entropy.
+80% by entropy. Beside it stands the norm of the gradient of every term of the run's own loss.
 """
 
 from __future__ import annotations
@@ -64,26 +64,34 @@ def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = 
     verdicts = verify_all([(c.example, c.final_text) for c in played])
     rollouts = [Rollout(c.example, (c,), (v,)) for c, v in zip(played, verdicts, strict=True)]
 
-    # At the last step, when every schedule has started. The two terms differ only in their tokens and share
-    # the passes, so one gradient is a part of the other.
+    # At the last step, when every schedule has started. The first two terms differ only in their tokens and
+    # share the passes, so one gradient is a part of the other; the run's own terms are beside them.
     moment = Moment(config.train.steps, config.train.steps, draw)
     kept = replace(term, name="kept", mean_over="all", per="reply", scale=1.0)
     if term.logged(moment).get("keep") == 1:
         kept = replace(kept, tokens=top(entropy, 0.8))  # a run that keeps every token is split as the paper's
-    split = Plan(plan.plays[:1], (kept, replace(kept, name="all", tokens=every_token)))
+    own = {f"term {t.name}": t.name for t in plan.scored}
+    terms = (replace(t, name=name) for name, t in zip(own, plan.scored, strict=True))
+    split = Plan(plan.plays[:1], (kept, replace(kept, name="all", tokens=every_token), *terms))
     settings = config.train.model_copy(update={"save_tokens": False})
     scorer = StepScorer(model, chat.renderer, split, settings, Processes())
     with track(f"gradients of {len(rollouts)} rollouts"):
         losses, gradients = scorer.differentiate(rollouts, moment, by_term=True)
     replies = [stats for loss in losses for stats in loss.terms["kept"].stats]
     keep, shares = kept.logged(moment).get("keep"), _shares(kept, replies, gradients)
-    return {"checkpoint": weights.name, "examples": len(rollouts), "keep": keep, **shares}
+    norms = {term: float(_flat(gradients[name]).norm()) for name, term in own.items()}
+    norms = {term: norm for term, norm in norms.items() if norm}  # FULL conversations are not played here
+    return {"checkpoint": weights.name, "examples": len(rollouts), "keep": keep, **shares, "terms": norms}
+
+
+def _flat(gradient: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([g.double().flatten() for g in gradient])
 
 
 def _shares(
     term: Term, replies: Sequence[TokenStats], gradients: dict[str, list[torch.Tensor]]
 ) -> dict[str, Any]:
-    kept, whole = (torch.cat([g.double().flatten() for g in gradients[name]]) for name in ("kept", "all"))
+    kept, whole = _flat(gradients["kept"]), _flat(gradients["all"])
     dropped = whole - kept
     norms = [float(part.norm()) for part in (kept, dropped, whole)]
     capped = torch.cat([torch.zeros(0).double(), *(term.cap.apply(s.divergence).double() for s in replies)])

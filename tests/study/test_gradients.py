@@ -30,6 +30,8 @@ def test_shares_of_the_masks(runs):
         whole += 2 * shares["cosine"] * shares["norm_kept"] * shares["norm_dropped"]
         assert whole == pytest.approx(shares["norm_all"] ** 2, rel=1e-6)
         assert shares["keep"] == 0.8
+        assert set(shares["terms"]) == {"middle", "answer"}
+        assert min(shares["terms"].values()) > 0
     # What is dropped at low entropy (asked of a run without a mask) carries next to nothing; at high entropy
     # it carries much.
     assert shares_by_method["baseline"]["norm_share_dropped"] < 0.1
