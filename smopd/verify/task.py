@@ -30,7 +30,6 @@ class Judged(Protocol):
 
 # Returns a verdict if reading the reply is enough, else a worker's job or a call that gives the verdict.
 Judge = Callable[[Judged, str], Verdict | Job | Callable[[], Verdict]]
-Replies = Callable[[Answer], Sequence[str]]
 
 
 def texts_of(answer: Answer) -> list[str]:
@@ -86,7 +85,7 @@ class Task:
     from_lic: Callable[[Record], tuple[str, str, dict[str, Any]]] | None = None  # (system, full, answer)
     plain_answer: Callable[[Any], Any] = lambda value: value  # checks a bare answer, or raises a ValueError
     answer_form: str = ""  # describes an answer to a model that copies it from a reply
-    reference_replies: Replies = texts_of  # a sound verifier accepts at least one of these
+    reference_replies: Callable[[Answer], Sequence[str]] = texts_of  # a sound verifier accepts one of these
     # The right answer after a user turn (counted from 0), in the same form; None if not known.
     turn_answer: Callable[[Answer, int], Answer | None] = lambda answer, turn: None
     # A cheap check that returns a problem or None, and how many answers of a file it checks (0: all).
@@ -96,6 +95,5 @@ class Task:
 
     def missing(self, answer: Answer) -> str:
         absent = [f"'{name}'" for name in self.fields if name not in answer]
-        if self.one_field:
-            return " or ".join(absent) if len(absent) == len(self.fields) else ""
-        return absent[0] if absent else ""
+        fatal = len(self.fields) if self.one_field else 1
+        return " or ".join(absent[:fatal]) if len(absent) >= fatal else ""

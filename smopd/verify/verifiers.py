@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from smopd.errors import UserError
 from smopd.verify import tasks, workers
 from smopd.verify.task import Judged, Task
-from smopd.verify.verdict import FAILED
-from smopd.verify.verdict import Verdict as Verdict
+from smopd.verify.verdict import FAILED, Verdict
 
 Work = workers.Job | Callable[[], Verdict]
 log = logging.getLogger("smopd")

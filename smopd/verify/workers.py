@@ -124,10 +124,8 @@ class Process:
         try:
             send(to, message, more, partial(_await, to, select.POLLOUT, deadline))
             answer = json.loads(receive(back, wait=partial(_await, back, select.POLLIN, deadline)))
-        except TimeoutError:
-            self.late = True
-            return None
-        except (OSError, EOFError, ValueError, struct.error):
+        except (OSError, EOFError, ValueError, struct.error) as error:
+            self.late = isinstance(error, TimeoutError)
             return None
         self.busy = not isinstance(answer, dict)
         return answer if isinstance(answer, dict) else None

@@ -219,7 +219,8 @@ def test_every_schema_loads_and_its_keys_hold(items):
         facts = query_facts(parse_one("SELECT 1 FROM " + ", ".join(schema)), schema)
         tables = synthesise(schema, facts, Profile(20, 4, 0.5, 0.2), rng("keys", ddl))
         columns = {
-            n: {c: [row[i] for row in tables[n]] for i, c in enumerate(t.columns)} for n, t in schema.items()
+            n: {c: [row[i] for row in tables[n][1]] for i, c in enumerate(t.columns)}
+            for n, t in schema.items()
         }
         for name, table in schema.items():
             for key in table.unique:

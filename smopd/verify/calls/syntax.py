@@ -53,8 +53,7 @@ def python_calls(source: str, quoted: bool = False) -> list[Call] | str | None:
 
 def _parse(source: str) -> ast.expr | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # for example about "\d"
+        with warnings.catch_warnings(action="ignore"):  # for example about "\d"
             return ast.parse(source, mode="eval").body
     except _FAILURES:
         return None
@@ -63,8 +62,7 @@ def _parse(source: str) -> ast.expr | None:
 def _calls_of(tree: ast.expr, quoted: bool) -> list[Call] | None:
     match tree:
         case ast.Call():
-            call = _call(tree, quoted)
-            return [call] if call else None
+            return _read_call(tree, quoted)
         case ast.List() | ast.Tuple() if tree.elts:
             return _flatten([_calls_of(element, quoted) for element in tree.elts])
         case ast.Constant(value=str(text)) if not quoted:
@@ -77,7 +75,7 @@ def _flatten(parts: list[list[Call] | None]) -> list[Call] | None:
     return None if not parts or None in parts else [call for part in parts if part for call in part]
 
 
-def _call(node: ast.Call, quoted: bool) -> Call | None:
+def _read_call(node: ast.Call, quoted: bool) -> list[Call] | None:
     function, names = node.func, []
     while isinstance(function, ast.Attribute):
         names.append(function.attr)
@@ -86,11 +84,9 @@ def _call(node: ast.Call, quoted: bool) -> Call | None:
         return None
     name = ".".join([function.id, *reversed(names)])
     named = {keyword.arg: _value(keyword.value, quoted) for keyword in node.keywords if keyword.arg}
-    if node.args:
-        return Call(name, named, "positional arguments, where every argument has to be named")
-    if len(named) < len(node.keywords):
-        return Call(name, named, "arguments that are unpacked or given twice")
-    return Call(name, named)
+    problem = "arguments that are unpacked or given twice" if len(named) < len(node.keywords) else ""
+    problem = "positional arguments, where every argument has to be named" if node.args else problem
+    return [Call(name, named, problem)]
 
 
 def _value(node: ast.expr, quoted: bool, depth: int = 0) -> Any:
@@ -134,9 +130,8 @@ def _arithmetic(node: ast.UnaryOp | ast.BinOp, quoted: bool, depth: int) -> Any:
             return number if isinstance(number, Unread) else _NOT_ARITHMETIC
         return -number if isinstance(node.op, ast.USub) else number
     left, right = _value(node.left, False, depth), _value(node.right, False, depth)
-    for side in (left, right):
-        if isinstance(side, Unread):
-            return side
+    if unread := [side for side in (left, right) if isinstance(side, Unread)]:
+        return unread[0]
     if isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add):
         return left + right
     if {type(left), type(right)} - {int, float} or type(node.op) not in _OPERATORS:
@@ -154,8 +149,7 @@ def _arithmetic(node: ast.UnaryOp | ast.BinOp, quoted: bool, depth: int) -> Any:
 
 # --- objects
 _NAME_KEYS = ("name", "function", "function_name", "tool", "tool_name", "action", "api")
-_ARGUMENT_KEYS = ["arguments", "parameters", "args", "kwargs", "params", "input", "tool_input"]
-_ARGUMENT_KEYS += ["action_input"]
+_ARGS_KEYS = ["arguments", "parameters", "args", "kwargs", "params", "input", "tool_input", "action_input"]
 _LIST_KEYS = ("tool_calls", "function_calls", "calls", "functions", "tools", "actions")
 
 
@@ -195,7 +189,7 @@ def object_calls(value: Any, names: set[str]) -> list[Call] | None:
             return object_calls(value[key], names)
     name = next((value[key] for key in _NAME_KEYS if isinstance(value.get(key), str)), None)
     if name is not None:
-        arguments, *more = [_arguments(value[key]) for key in _ARGUMENT_KEYS if key in value] or [None]
+        arguments, *more = [_arguments(value[key]) for key in _ARGS_KEYS if key in value] or [None]
         usable = arguments is not None and not (more or is_schema(arguments) or "description" in value)
         return [Call(name, arguments or {})] if usable else None
     calls = [Call(key, arguments) for key in value if (arguments := _arguments(value[key])) is not None]

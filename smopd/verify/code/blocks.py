@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from smopd.verify.calls import load_object
-from smopd.verify.code.program import Function, parse
+from smopd.verify.code.program import Function, mentions, parse
 
 _MOST_CHARACTERS = 30_000  # of one program; deeper nesting than fits could exhaust the C stack
 _MOST_PARSED = 1_000_000  # characters parsed for one reply
 _MOST_SEGMENTS = 60
 _FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d+[.)][ \t]+)?(?:`{3,}|~{3,})[ \t]*(.*)")
-_PYTHON_TAG = re.compile(r"(?:python3?|py)\b[ \t]*", re.IGNORECASE)
+_PYTHON_TAG = re.compile(r"\A(?:python3?|py)\b[ \t]*", re.IGNORECASE)
 _INFO = re.compile(r"\s*[\w+#.-]{0,15}\s*")
 _DEFINITION = re.compile(r"(?:from\s+[\w.]+\s+import|import|def|async\s+def|class)\s|@\w")
 _CODE_LINE = re.compile(
@@ -133,10 +133,9 @@ class Reader:
             end, tree = self.cut(lines, at, end)
             if tree:
                 yield Block(dedented("\n".join(lines[at:end])), tree, fenced)
-            at = max(end, at + 1)
-            if end < at:  # do not start in the middle of broken code
-                while at < len(lines) and depths[at] > depth:
-                    at += 1
+            at, broken = max(end, at + 1), end <= at
+            while broken and at < len(lines) and depths[at] > depth:
+                at += 1  # do not start in the middle of broken code
 
 
 def _depth(line: str) -> int:
@@ -164,8 +163,7 @@ def _split(text: str) -> tuple[list[str], list[tuple[int, bool]]]:
             info = match[1].strip()
             ends = len(info) > 3 and info.endswith("```")
             info = info.rstrip("`") if ends else info
-            tag = _PYTHON_TAG.match(info)
-            code = info[tag.end() :] if tag else info
+            code = _PYTHON_TAG.sub("", info)
             is_code = ends or _DEFINITION.match(code)
             fence("python" if is_code else info)
             lines += [code] if is_code else []
@@ -205,9 +203,7 @@ def _unwrap(text: str) -> list[str]:
 # --- cleaning of text that is not Python
 def _is_escaped(tree: ast.Module, text: str) -> bool:
     """Whether code is HTML-escaped: `a &lt; b` is valid Python, but nobody means it."""
-    if not re.search(r"&(?:lt|gt|amp);", text):
-        return False
-    return any(isinstance(node, ast.Name) and node.id in ("lt", "gt", "amp") for node in ast.walk(tree))
+    return bool(re.search(r"&(?:lt|gt|amp);", text)) and any(mentions(tree, n) for n in ("lt", "gt", "amp"))
 
 
 def _without_prompts(text: str) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 from smopd.verify import sandbox
 
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # In this order: later names win, modules win over their contents, and builtins over everything.
@@ -51,8 +50,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 
 def parse(code: str) -> ast.Module:
     """Parse code without the warnings that a "\\d" in it would cause."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return ast.parse(code)
 
 
@@ -82,28 +80,22 @@ def tested(code: str, entry: str, around: str, seconds: float) -> str:
     return f"{futures}{_RECURSION}{_prelude(parse(around), tree)}\nexec({_RUNNER!r}, {namespace})\n"
 
 
-def statements_of(code: str, tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:
-    """Yield top-level statements with their source; those that share a line come together."""
+def statements_of(code: str, tree: ast.Module) -> list[tuple[list[ast.stmt], str]]:
+    """Return top-level statements with their source; those that share a line come together."""
     lines = code.split("\n")
     groups: list[tuple[list[ast.stmt], int, int]] = []
     for node in tree.body:
         first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))])
-        last = node.end_lineno or node.lineno
-        nodes = [node]
-        if groups and first <= groups[-1][2]:
-            before, first, _ = groups.pop()
-            nodes = [*before, node]
-        groups.append((nodes, first, last))
-    for nodes, first, last in groups:
-        yield nodes, "\n".join(lines[first - 1 : last])
+        before, first, _ = groups.pop() if groups and first <= groups[-1][2] else ([], first, 0)
+        groups.append(([*before, node], first, node.end_lineno or node.lineno))
+    return [(nodes, "\n".join(lines[first - 1 : last])) for nodes, first, last in groups]
 
 
 def _shows(node: ast.stmt) -> bool:
     """Whether a statement is an example without effect: an assert, a print, a loop that asks for input."""
-    if isinstance(node, ast.Assert) or is_print(node):
-        return True
-    loops = isinstance(node, (ast.While, ast.Try, ast.For)) and mentions(node, "input")
-    return loops and any(isinstance(part, ast.While) for part in ast.walk(node))
+    asks = isinstance(node, (ast.While, ast.Try, ast.For)) and mentions(node, "input")
+    asks = asks and any(isinstance(part, ast.While) for part in ast.walk(node))
+    return asks or isinstance(node, ast.Assert) or is_print(node)
 
 
 def is_print(node: ast.stmt) -> bool:
@@ -116,16 +108,16 @@ def _stand_in(tree: ast.Module, entry: str) -> str:
     """Return what to call if nothing is named `entry`; empty if something is, or without a candidate."""
     if any(entry in bound_names(node) for node in tree.body):
         return ""
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    for class_node in reversed(classes):
+    classes = [node for node in reversed(tree.body) if isinstance(node, ast.ClassDef)]
+    for class_node in classes:
         if any(method.name == entry for method in functions_in(class_node)):
             return f"{class_node.name}().{entry}"
     functions = eligible([node for node in tree.body if isinstance(node, Function)])
-    for class_node in reversed(classes):
+    for class_node in classes:
         methods = eligible(functions_in(class_node))
         if methods and (class_node.name == "Solution" or not functions):
-            return f"{class_node.name}().{_most_likely(methods).name}"
-    return _most_likely(functions).name if functions else ""
+            return f"{class_node.name}().{_most_likely(methods)}"
+    return _most_likely(functions) if functions else ""
 
 
 def functions_in(statement: ast.stmt) -> list[Function]:
@@ -141,17 +133,16 @@ def eligible(functions: list[Function]) -> list[Function]:
     def takes(args: ast.arguments) -> bool:
         return any(a.arg != "self" for a in (*args.posonlyargs, *args.args, args.vararg) if a)
 
-    named = [node for node in functions if not re.match("test|main$|check$|_", node.name)]
-    return [node for node in named if takes(node.args)]
+    return [f for f in functions if not re.match("test|main$|check$|_", f.name) and takes(f.args)]
 
 
-def _most_likely(functions: list[Function]) -> Function:
-    """Return the last function that no other one calls, since helpers are called."""
+def _most_likely(functions: list[Function]) -> str:
+    """Return the name of the last function that no other one calls, since helpers are called."""
     called = set[str]()
     for node in functions:
         names = {getattr(part, "id", "") or getattr(part, "attr", "") for part in ast.walk(node)}
         called |= names - {node.name}
-    return next((node for node in reversed(functions) if node.name not in called), functions[-1])
+    return next((node.name for node in reversed(functions) if node.name not in called), functions[-1].name)
 
 
 # --- names
@@ -183,10 +174,9 @@ def mentions(node: ast.AST, name: str) -> bool:
 def free_names(code: str) -> set[str]:
     """Return the global names that code uses and does not define, without builtins."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             names = sandbox.free_names(symtable.symtable(code, "<reply>", "exec"))
-    except UNREADABLE:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     return names - vars(builtins).keys()
 

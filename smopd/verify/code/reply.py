@@ -56,10 +56,8 @@ def _defines(tree: ast.Module, entry: str) -> int:
             if function.name == entry:
                 complete = _has_result(function) or mentions(function, "print")
                 rank = max(rank, 3 if complete else 1)
-        if (
-            isinstance(node, ast.ImportFrom)
-            and (node.module or "").partition(".")[0] not in sys.stdlib_module_names
-        ):
+        package = (getattr(node, "module", "") or "").partition(".")[0]
+        if isinstance(node, ast.ImportFrom) and package not in sys.stdlib_module_names:
             continue  # tests that import the solution
         if not isinstance(node, Function) and entry in bound_names(node):
             surely = not isinstance(node, ast.Assign) or isinstance(node.value, ast.Lambda)
@@ -91,8 +89,7 @@ def _script(blocks: list[Block]) -> Block | None:
     reads = [block for block in runs if _reads(block.source)]
     prints = [block for block in reads if re.search(r"\bprint\(|\bstdout\b", block.source)]
     reads = prints or reads or [block for block in runs if _reads(_join(block, blocks, ""))]
-    chosen = reads or runs or fenced or blocks
-    return chosen[-1] if chosen else None
+    return next(reversed(reads or runs or fenced or blocks), None)
 
 
 def _runs(tree: ast.Module) -> bool:
@@ -112,7 +109,7 @@ def _join(main: Block, blocks: list[Block], entry: str) -> str:
     waiting = program.free_names(main.source) - {entry}
     seen = defined | waiting
     chosen: set[tuple[int, int]] = set()
-    texts = [list(program.statements_of(block.source, block.tree)) for block in blocks] if waiting else []
+    texts = [program.statements_of(block.source, block.tree) for block in blocks] if waiting else []
     while waiting:
         name = waiting.pop()
         for number in (*range(place - 1, -1, -1), *range(place + 1, len(blocks))):
@@ -131,11 +128,8 @@ def _join(main: Block, blocks: list[Block], entry: str) -> str:
 
 def _concerns(node: ast.stmt, name: str) -> bool:
     """Whether a statement defines a name or changes what it stands for."""
-    if name in bound_names(node):
-        return True
-    if isinstance(node, (Function, ast.ClassDef, ast.Assert, ast.If)) or program.is_print(node):
-        return False
-    return mentions(node, name)
+    inert = isinstance(node, (Function, ast.ClassDef, ast.Assert, ast.If)) or program.is_print(node)
+    return name in bound_names(node) or (not inert and mentions(node, name))
 
 
 # --- a body without its `def`

@@ -107,7 +107,7 @@ def _several(sentence: str, keep: Sequence[Number], wanted: Asked, declared: boo
     return all(_BESIDE.search(gap) and not _SAME.search(gap) for gap in between)
 
 
-def _tests(sentence: str, wanted: Asked) -> list[Callable[[Number], bool]]:
+def _tests(sentence: str, wanted: Asked) -> list[Callable[[Number], object]]:
     """Return the tests that an answer should pass, the most important one first."""
     concluded = max((match.end() for match in _SO.finditer(sentence)), default=-1)
     return [
@@ -116,10 +116,8 @@ def _tests(sentence: str, wanted: Asked) -> list[Callable[[Number], bool]]:
         lambda n: (_COMPARED.match(sentence, n.end) is not None) == wanted.difference,
         lambda n: n.start > concluded,
         lambda n: not _SUBORDINATE.search(sentence, _clause(sentence, n.start), n.start),
-        lambda n: _TOTAL.search(sentence, max(0, n.start - 24), n.start) is not None,
-        lambda n: (
-            _matches(sentence, n, wanted.units) and bool(not wanted.rate or _RATE.match(sentence, n.end))
-        ),
+        lambda n: _TOTAL.search(sentence, max(0, n.start - 24), n.start),
+        lambda n: _matches(sentence, n, wanted.units) and (not wanted.rate or _RATE.match(sentence, n.end)),
         lambda n: _matches(sentence, n, wanted.units),
         lambda n: not _ADJUNCT.search(sentence[max(0, n.start - 30) : n.start].lower()),
         lambda n: n.value not in wanted.stated,

@@ -100,8 +100,7 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
     if how == "much":
         return _much(tokens, money)
     if how:
-        by_word = {"old": _TIME, "long": _TIME | _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}
-        return by_word.get(how, _LENGTH)
+        return {"old": _TIME, "long": _TIME | _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}.get(how, _LENGTH)
     return _MONEY | {"$"} if _MONEY_WORDS.search(clause) else frozenset()
 
 

@@ -21,11 +21,6 @@ _FARTHEST = 60  # characters between "the answer is" and its number, at most
 _MOST_PLACES = 40  # declarations, or sentences from the end, that are read
 
 
-def value(written: str) -> Fraction | None:
-    candidates = numbers.find(plain(written))
-    return candidates[-1].value if candidates else None
-
-
 def read(question: str, text: str) -> Reading | None:
     """Return the answer of a reply to a question; None if it has no number or ends by asking back."""
     wanted = asked(question)
@@ -37,9 +32,8 @@ def read(question: str, text: str) -> Reading | None:
     if declared is None:
         return None if _asks_back(text) else _read_closing(text, wanted)
     reading, end = declared
-    if reading.how == "declared" and (
-        _QUESTION_MARK.match(text, end) or (text[end : end + 1] == "?" and _asks_back(text))
-    ):
+    asks = _QUESTION_MARK.match(text, end) or (text[end : end + 1] == "?" and _asks_back(text))
+    if asks and reading.how == "declared":
         return None
     back = _TAKEN_BACK.search(text, end)
     return (back and _read_closing(text[back.start() :], wanted)) or reading
@@ -93,8 +87,7 @@ def _last_box(text: str, wanted: Asked) -> tuple[Reading, int] | None:
 
 
 def _read_after(text: str, cue: re.Match[str], wanted: Asked) -> tuple[Reading, int] | None:
-    skipped = _SKIPPED.match(text, cue.end())
-    start = skipped.end() if skipped else cue.end()
+    start = next(_SKIPPED.finditer(text, cue.end())).end()  # it always matches, perhaps nothing
     below = "\n" in text[cue.end() - 1 : start]  # the answer stands below its heading
     heading = below or not cue["verb"]
     if _REFUSED.search(cue["gap"] or "") or (heading and _MARKER.match(text, start)):
@@ -158,9 +151,8 @@ def _last_sentence(text: str, wanted: Asked) -> Reading | None:
     for _ in range(_MOST_PLACES):
         at = max(text.rfind(digit, 0, end) for digit in "0123456789")
         stop = _SENTENCE_END.search(text, at + 1, at + _WINDOW) if at >= 0 else None
-        if end == len(text) and (
-            reading := _read_in_words(text[stop.end() if stop else at + 1 :], wanted, at < 0)
-        ):
+        rest = text[stop.end() if stop else at + 1 :]
+        if end == len(text) and (reading := _read_in_words(rest, wanted, digitless=at < 0)):
             return reading
         if at < 0:
             return None

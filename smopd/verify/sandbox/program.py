@@ -35,8 +35,7 @@ class Program:
     def __init__(self, source: bytes, entry: str, tested: bool) -> None:
         self.entry, self.objects, self.numbers = entry, list[Any](), dict[int, int]()
         self.late = dict[int, BaseException]()  # by id of an iterator: its error after items already sent
-        more: dict[str, Callable[..., Any]] = {"names": self.names, "pull": self.pull}
-        self.operations = _OPERATIONS | more
+        self.operations: dict[str, Any] = {**_OPERATIONS, "names": self.names, "pull": self.pull}
         self.module = types.ModuleType("solution" if tested else "__main__")
         sys.modules[self.module.__name__] = self.module
         random.seed(0)
@@ -81,14 +80,13 @@ class Program:
             defined = [value for value in mine.values() if getattr(value, "__module__", "") == "solution"]
             functions = [value for value in defined if callable(value) and not isinstance(value, type)]
             if self.entry in mine:
-                function = mine[self.entry]
+                values["candidate"] = mine[self.entry]
             elif "Solution" in mine:
-                function = getattr(mine["Solution"](), self.entry)
+                values["candidate"] = getattr(mine["Solution"](), self.entry)
             elif functions:  # of any name: the user's shards may never have said it
-                function = functions[-1]
+                values["candidate"] = functions[-1]
             else:
                 raise NameError(f"the program defines no function {self.entry}")
-            values["candidate"] = function
         return values
 
     def pull(self, iterator: Iterator[Any], most: int) -> list[Any]:

@@ -1,3 +1,1 @@
 """Judge SQL by running queries; `database` imports sqlglot, so import it only where needed."""
-
-from smopd.verify.sql.query import TIMEOUT as TIMEOUT

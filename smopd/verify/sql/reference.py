@@ -24,7 +24,7 @@ from sqlglot.errors import SqlglotError
 from smopd.seeds import rng
 from smopd.verify.sql import query as sql
 from smopd.verify.sql.facts import QueryFacts, joined, reference_facts
-from smopd.verify.sql.query import Row, Tables, open_database, run_query
+from smopd.verify.sql.query import Row, open_database, run_query
 from smopd.verify.sql.schema import Schema, parse_schema
 from smopd.verify.sql.synthetic import CHILDLESS, EMPTY, PROFILES, WIDE, synthesise
 
@@ -47,6 +47,11 @@ class Expected:
     count: int
     runs: list[tuple[int, Counter[Row]]]
     rest: int = 0  # rows of the last run that a LIMIT cut off
+
+    @classmethod
+    def without_ties(cls, width: int, rows: Sequence[Row], ordered: bool) -> "Expected":
+        runs = [(1, Counter([row])) for row in rows] if ordered else [(len(rows), Counter(rows))]
+        return cls(width, len(rows), runs)
 
     @property
     def nothing(self) -> bool:
@@ -92,11 +97,6 @@ class Expected:
                     yield from extend((*order, j))
 
         return itertools.islice(extend(()), _MOST_ORDERS)
-
-
-def plainly_expected(width: int, rows: Sequence[Row], ordered: bool) -> Expected:
-    runs = [(1, Counter([row])) for row in rows] if ordered else [(len(rows), Counter(rows))]
-    return Expected(width, len(rows), runs)
 
 
 class Reference:
@@ -151,7 +151,7 @@ class Reference:
                 expected = self._with_ties(connection, deadline, width, len(rows))
                 if expected.allows(rows):
                     return expected, rows
-        return plainly_expected(width, rows, self.ordered), rows
+        return Expected.without_ties(width, rows, self.ordered), rows
 
     def _with_ties(self, db: sqlite3.Connection, deadline: float, width: int, count: int) -> Expected:
         """Return the result as runs of equal sort keys; OFFSET and LIMIT may cut the first and last run."""
@@ -252,8 +252,7 @@ def made_databases(
         profile = {1: EMPTY, 2: CHILDLESS, 3: WIDE}.get(number) or PROFILES[number % len(PROFILES)]
         if facts.nulls != suite.facts.nulls:  # the reply counts a column that the reference does not
             profile = replace(profile, nulls=0.4)
-        rows_by_table = synthesise(suite.schema, facts, profile, draw)
-        tables: Tables = {name: (suite.schema[name].columns, rows) for name, rows in rows_by_table.items()}
+        tables = synthesise(suite.schema, facts, profile, draw)
         connection = open_database(tables=tables)
         expected, rows = suite.reference.expect(connection, deadline)
         if suite.reference.shaky and profile.rows:

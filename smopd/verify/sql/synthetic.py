@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from smopd.verify.sql.facts import QueryFacts
+from smopd.verify.sql.query import Tables
 from smopd.verify.sql.schema import Key, Schema, SchemaTable
 
 Value = str | int | float | None
@@ -198,9 +199,7 @@ def _matches(pattern: str, draw: random.Random) -> list[Value]:
 
 
 # --- rows
-def synthesise(
-    schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random
-) -> dict[str, list[tuple[Value, ...]]]:
+def synthesise(schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random) -> Tables:
     pools = Pools(schema, facts, profile, draw)
     central = set(facts.tables)
     while more := {p for n in central for p, _ in schema[n].foreign.values()} - central:
@@ -215,7 +214,7 @@ def synthesise(
             wanted = min(_MOST_ROWS, 2 * wanted)
         wanted = 0 if profile.childless and table.foreign else wanted
         done[name] = _Rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools)
-    return {name: [tuple(row[c] for c in schema[name].columns) for row in done[name].rows] for name in done}
+    return {name: (made.table.columns, [tuple(r.values()) for r in made.rows]) for name, made in done.items()}
 
 
 def _parents_first(schema: Schema) -> list[str]:

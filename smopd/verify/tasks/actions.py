@@ -189,14 +189,11 @@ def _from_lic(item: Record) -> tuple[str, str, dict[str, Any]]:
     return FUNCTIONS.fill(SYSTEM, answer), full, {"calls": item["reference_answer"], **answer}
 
 
-def _reference_problem(answer: Answer) -> str | None:
-    right = verify_actions(answer, render(answer["calls"])).correct
-    return None if right else "the reference calls do not verify"
-
-
 TASKS = (Task(
     "actions", ("calls",), judge=lambda example, reply: verify_actions(example.answer, reply),
     system=SYSTEM, placeholder=FUNCTIONS, from_lic=_from_lic,
-    answer_form="The answer is the whole list of function calls.", reference_problem=_reference_problem,
+    answer_form="The answer is the whole list of function calls.",
+    reference_problem=lambda answer: None if verify_actions(answer, render(answer["calls"])).correct
+    else "the reference calls do not verify",
     reference_replies=lambda answer: [render(answer["calls"])],
 ),)  # fmt: skip

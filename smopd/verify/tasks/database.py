@@ -13,7 +13,7 @@ from typing import Any
 
 from smopd.errors import UserError
 from smopd.verify import tasks, workers
-from smopd.verify.sql import TIMEOUT
+from smopd.verify.sql.query import TIMEOUT
 from smopd.verify.task import Answer, Judged, Placeholder, Record, Task
 from smopd.verify.verdict import Verdict
 

@@ -40,10 +40,6 @@ def _compare(pairs: list[tuple[str, str]], wanted: Mapping[str, Any]) -> Verdict
     return Verdict(False, shown, "ok", "; ".join(why))
 
 
-def _judge_shopping(answer: Answer, reply: str) -> Verdict:
-    return _compare([(thing, count) for count, thing in _COUNTED.findall(reply.lower())], answer["items"])
-
-
 def _judge_booking(answer: Answer, reply: str) -> Verdict:
     """Compare name and arguments of the last call, without case and quotes."""
     calls = _CALL.findall(reply.lower())
@@ -105,7 +101,8 @@ def _task(
 
 
 TASKS = (
-    _task("shopping", "items", _judge_shopping,
+    _task("shopping", "items",
+          lambda a, reply: _compare([pair[::-1] for pair in _COUNTED.findall(reply.lower())], a["items"]),
           lambda a: _join(a["items"].items(), "{1} {0}") or "nothing yet"),
     _task("booking", "arguments", _judge_booking,
           lambda a: f"{a['call']}({_join(a['arguments'].items(), '{0}={1}')})"),

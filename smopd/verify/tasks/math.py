@@ -23,10 +23,10 @@ from fractions import Fraction
 from typing import Any
 
 from smopd.verify import tasks, workers
-from smopd.verify.math import reader
+from smopd.verify.math import numbers, reader
 from smopd.verify.math.choice import Reading
 from smopd.verify.math.numbers import THIN_SPACE, boxes, quotient
-from smopd.verify.task import Answer, Judged, Record, Task
+from smopd.verify.task import Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
 TIMEOUT = 5.0  # seconds for one comparison of expressions
@@ -59,7 +59,8 @@ def judge(example: Judged, text: str) -> Verdict | workers.Job:
         expected, reading = _read_strictly(reference), _read_strictly(text)
         right = expected.value if expected else None
     else:
-        right, reading = reader.value(reference), reader.read(str(getattr(example, "full", "")), text)
+        *_, right = [None, *(number.value for number in numbers.find(numbers.plain(reference)))]
+        reading = reader.read(str(getattr(example, "full", "")), text)
     if right is None:
         return Verdict(False, None, "error", "the reference answer holds no number")
     if reading is None:
@@ -249,15 +250,12 @@ def _plain_answer(value: Any) -> str:
     return text
 
 
-def _reference_problem(answer: Answer) -> str | None:
-    number = any(c.isdigit() for c in str(answer["value"]))
-    return None if number else "the reference answer holds no number"
-
-
 TASKS = (Task(
     "math", ("value",), judge=judge, rules=("reader", "strict"),
     rules_meaning="reader: the answer a careful reader would take; strict: the last number, LiC's own",
     system=SYSTEM, from_lic=_from_lic, plain_answer=_plain_answer,
-    answer_form="The answer is a number, with its unit if it has one.", reference_problem=_reference_problem,
+    answer_form="The answer is a number, with its unit if it has one.",
+    reference_problem=lambda answer: None if any(c.isdigit() for c in str(answer["value"]))
+    else "the reference answer holds no number",
     reference_replies=lambda answer: [f"The answer is {str(answer['value']).rpartition('####')[2].strip()}."],
 ),)  # fmt: skip
