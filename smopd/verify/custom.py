@@ -89,7 +89,7 @@ def verifier(
 def marks(function: Function) -> dict[str, Any] | None:
     """Return the arguments of the last `@verifier` on this function; None if it is not marked."""
     mark = next((mark for mark in reversed(_marked) if mark.function is function), None)
-    return mark and {name: getattr(mark, name) for name in ("task", "answer", "timeout", "memory_mb")}
+    return {key: getattr(mark, key) for key in ("task", "answer", "timeout", "memory_mb")} if mark else None
 
 
 def register_in_process(file: Path, functions: Mapping[str, Function], fields: Sequence[str]) -> None:

@@ -38,8 +38,7 @@ def verify_all(pairs: Sequence[tuple[Judged, str]], tell: bool = True) -> list[V
             results = pool.map(lambda part: _run([work for _, work in part]), parts)
             for part, result in zip(parts, results, strict=True):
                 verdicts |= zip((number for number, _ in part), result, strict=True)
-        except BaseException:
-            # On Ctrl-C, wait for what runs but not for what is queued.
+        except BaseException:  # on Ctrl-C, wait for what runs but not for what is queued
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     for number, (example, _) in enumerate(pairs if tell else ()):

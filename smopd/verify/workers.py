@@ -112,8 +112,7 @@ class Process:
         # A file until `end`: a pipe that nobody reads would block when full.
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": self.errors, "bufsize": 0}
-        # A fixed hash seed, so that no verdict depends on the order of a set.
-        env = {**env, "PYTHONHASHSEED": "0"}
+        env = {**env, "PYTHONHASHSEED": "0"}  # so that no verdict depends on the order of a set
         self.process = subprocess.Popen(command, **pipes, env=env, cwd=cwd, start_new_session=True)
         self.pipes = [pipe for pipe in (self.process.stdin, self.process.stdout) if pipe]
 
@@ -138,8 +137,7 @@ class Process:
         if not self.busy:
             self.pipes[0].close()  # an idle process then ends by itself
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # Its pipe closes a moment before the process is gone.
-            self.process.wait(0 if self.late else 0.5)
+            self.process.wait(0 if self.late else 0.5)  # its pipe closes a moment before it is gone
         code = self.process.returncode
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)

@@ -11,8 +11,7 @@ objects, and tags (<function=f>, <invoke name="f">) are found in one pass and th
 - A call that cannot be read, a list that is cut short, or a call of an unknown function within a run makes
   the reply wrong. Only brackets missing after the last call are forgiven.
 
-No text raises. Time is bounded: only the last `MOST_TEXT` characters of a reply count, and beyond
-`_MOST_READINGS` nothing is compared.
+No text raises. Time is bounded: only the last `MOST_TEXT` characters count, and `_MOST_READINGS` of work.
 """
 
 import re
@@ -50,8 +49,7 @@ _NAMED = re.compile(r"\s*+[^\W\d]\w*+\s*+=(?!=)")  # right after the bracket of 
 _WRAPPERS = frozenset(("print", "str", "repr", "list", "tuple", "len", "json.dumps"))
 
 _ASSIGNED = r"(?:\w[\w.]*+\s*+(?::\s*+\w++\s*+)?=(?!=)|\bprint\()"
-# Uses of a call's value: f(a=1).get("b")[0]
-_USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"
+_USED = r"(?:\.\w++(?:\([^()\n]*+\))?|\[[^\[\]\n]*+\])*+"  # a call's value: f(a=1).get("b")[0]
 _JOINS = r"\b(?:and|also|then|or|plus|next|first|second|third|finally|call)\b"  # words that only join
 _NO_WORDS = re.compile(
     rf"(?i){_USED}(?:\s|{_JOINS}|```\w*+|</?[\w|=\"' ]{{1,40}}>|{_ASSIGNED}|\b[a-z\d]{{1,2}}[.)]|[^\w\s#=])*+"

@@ -82,11 +82,10 @@ def _read_call(node: ast.Call, quoted: bool) -> list[Call] | None:
         function = function.value
     if not isinstance(function, ast.Name):
         return None
-    name = ".".join([function.id, *reversed(names)])
     named = {keyword.arg: _value(keyword.value, quoted) for keyword in node.keywords if keyword.arg}
     problem = "arguments that are unpacked or given twice" if len(named) < len(node.keywords) else ""
     problem = "positional arguments, where every argument has to be named" if node.args else problem
-    return [Call(name, named, problem)]
+    return [Call(".".join([function.id, *reversed(names)]), named, problem)]
 
 
 def _value(node: ast.expr, quoted: bool, depth: int = 0) -> Any:

@@ -2,8 +2,7 @@
 
 Top-level statements run one by one within a share of the time limit; what they raise or print is dropped, so
 that an example that fails, asks for input or never ends does not spoil a right function. A script that reads
-standard input runs unchanged. Both get the imports that they use of those that LiveCodeBench's harness (and
-with it LiC's) puts before a program.
+standard input runs unchanged. Both get the imports they use of those of LiveCodeBench's (and LiC's) harness.
 """
 
 import ast
@@ -25,9 +24,8 @@ _STAR_IMPORTS = (
     "itertools", "functools", "operator", "io", "sys", "json", "typing",
 )  # fmt: skip
 _RECURSION = "import sys; sys.setrecursionlimit(50_000); del sys\n"  # the harness's limit
-# Part of the program. KeyboardInterrupt passes through `except Exception`, and is raised repeatedly since a
-# bare `except` may catch it. Signals are handled only at calls and jumps, so none arrives between the end of
-# a statement and `running = False`.
+# KeyboardInterrupt passes `except Exception`, and is raised repeatedly since a bare `except` may catch it.
+# Signals are handled only at calls and jumps: none arrives between a statement's end and `running = False`.
 _RUNNER = """
 import os, signal, sys, time
 def stop(*_):
@@ -175,10 +173,9 @@ def free_names(code: str) -> set[str]:
     """Return the global names that code uses and does not define, without builtins."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            names = sandbox.free_names(symtable.symtable(code, "<reply>", "exec"))
+            return sandbox.free_names(symtable.symtable(code, "<reply>", "exec")) - vars(builtins).keys()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    return names - vars(builtins).keys()
 
 
 # --- the imports before a program

@@ -1,7 +1,6 @@
 """Find the code of a reply: the last block that defines what was asked for, and what it needs of others.
 
-A reply may hold several versions, with helpers, examples and tests around them, or only the body of the
-function that the prompt began.
+A reply may hold several versions among helpers, examples and tests, or only a body for the prompt's function.
 """
 
 import ast
@@ -14,8 +13,7 @@ from smopd.verify.code.blocks import Block, Reader, dedented
 from smopd.verify.code.program import Function, bound_names, functions_in, mentions
 
 _LONGEST_REPLY = 300_000
-# Marks around code besides fences: tokens of chat templates, HTML tags and prompt tags.
-_TAG = re.compile(
+_TAG = re.compile(  # marks around code besides fences: tokens of chat templates, HTML tags and prompt tags
     r"(?i)<\|\w{1,40}\|>|\[/?(?:PYTHON|CODE|ANSWER|SOLUTION|INST)\]|\\(?:begin|end)\{\w{1,20}\}"
     r"|<!\[CDATA\[|\]\]>|</?[a-z][\w-]{0,30}(?:\s[^<>\n]{0,100})?>"
 )
@@ -54,8 +52,7 @@ def _defines(tree: ast.Module, entry: str) -> int:
     for node in tree.body:
         for function in functions_in(node):
             if function.name == entry:
-                complete = _has_result(function) or mentions(function, "print")
-                rank = max(rank, 3 if complete else 1)
+                rank = max(rank, 3 if _has_result(function) or mentions(function, "print") else 1)
         package = (getattr(node, "module", "") or "").partition(".")[0]
         if isinstance(node, ast.ImportFrom) and package not in sys.stdlib_module_names:
             continue  # tests that import the solution
@@ -105,9 +102,8 @@ def _reads(code: str) -> bool:
 def _join(main: Block, blocks: list[Block], entry: str) -> str:
     """Put statements that a block needs in front of it, from the nearest block before, else after it."""
     place = next(number for number, block in enumerate(blocks) if block is main)
-    defined = set().union(*(bound_names(node) for node in main.tree.body))
     waiting = program.free_names(main.source) - {entry}
-    seen = defined | waiting
+    seen = waiting.union(*(bound_names(node) for node in main.tree.body))
     chosen: set[tuple[int, int]] = set()
     texts = [program.statements_of(block.source, block.tree) for block in blocks] if waiting else []
     while waiting:
@@ -122,8 +118,7 @@ def _join(main: Block, blocks: list[Block], entry: str) -> str:
                     waiting |= more
                     seen |= more
             break
-    needed = [texts[number][index][1] for number, index in sorted(chosen)]
-    return "\n\n".join([*needed, main.source])
+    return "\n\n".join([*(texts[number][index][1] for number, index in sorted(chosen)), main.source])
 
 
 def _concerns(node: ast.stmt, name: str) -> bool:

@@ -63,15 +63,13 @@ _RANGE = re.compile(r"\s*(?:-|–|—|or|to)\s*$")
 _PARTS = re.compile(r"\s*([A-Za-z]+)(?:,|,?\s+and)?\s+\$?")
 _PART = re.compile(r"\s*([A-Za-z]+)")
 _PARTS_OF = {
-    ("hour", "minute"): 60, ("minute", "second"): 60, ("day", "hour"): 24, ("week", "day"): 7,
-    ("year", "month"): 12, ("foot", "inch"): 12, ("feet", "inch"): 12, ("pound", "ounce"): 16,
-    ("dollar", "cent"): 100,
+    "hour minute": 60, "minute second": 60, "day hour": 24, "week day": 7, "year month": 12, "foot inch": 12,
+    "feet inch": 12, "pound ounce": 16, "dollar cent": 100,
 }  # fmt: skip
 
 
 def usable(sentence: str) -> list[Number]:
-    every = numbers.find(sentence)
-    return [n for n in every if not _UNUSABLE.search(sentence, max(0, n.start - 14), n.start)]
+    return [n for n in numbers.find(sentence) if not _UNUSABLE.search(sentence, n.start - 14, n.start)]
 
 
 def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:
@@ -149,7 +147,7 @@ def _join_units(sentence: str, candidates: Sequence[Number], wanted: Asked) -> l
     for number in candidates:
         gap = _PARTS.fullmatch(sentence, joined[-1].end, number.start) if joined else None
         small = _PART.match(sentence, number.end)
-        parts = _PARTS_OF.get((stem(gap[1]), stem(small[1]))) if gap and small else None
+        parts = _PARTS_OF.get(f"{stem(gap[1])} {stem(small[1])}") if gap and small else None
         if gap and small and parts and (large := joined[-1]).value is not None and number.value is not None:
             value = large.value + number.value / parts
             value *= parts if stem(small[1]) in wanted.units and stem(gap[1]) not in wanted.units else 1

@@ -31,8 +31,7 @@ _VULGAR = {c: Fraction(normalize("NFKD", c).replace("\u2044", "/")) for c in "½
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _LETTER_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _SPACE = "[ \u00a0\u2009\u202f]"
-# Repetitions are bounded, so that a failed match costs only a few steps.
-_WHOLE = (
+_WHOLE = (  # repetitions are bounded, so that a failed match costs only a few steps
     r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,8}(?![0-9])"
     r"|[0-9]{1,2}(?:,[0-9]{2}){1,4},[0-9]{3}(?![0-9])"
     rf"|(?<![0-9]{_SPACE})[0-9]{{1,3}}(?:{_SPACE}[0-9]{{3}}){{1,4}}(?![0-9]|{_SPACE}[0-9])"

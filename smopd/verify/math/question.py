@@ -37,13 +37,12 @@ _PERCENT = re.compile(r"^\W*(?:\w+\W+){0,3}percent|\bas a percent", re.IGNORECAS
 _RATE = re.compile(r"(?i)how fast|(?:what|how many|how much) (?:[a-z]+ ){0,4}\(?(?:speed|rate|[a-z]+s per)\b")
 _PLACE = re.compile(r"(?:what|which) (?:place|position|rank|floor|grade|day|date)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
-# Words that end the nouns after "how many", and words to skip among those nouns.
-_END = words(
+_END = words(  # they end the nouns after "how many"
     "do does did will would can could is are was were has have had should must may might in on at for from "
     "per if when after before left remain remains each every there he she it they we you i to by with and or "
     "that who together than within over during"
 )
-_EMPTY = words(
+_EMPTY = words(  # skipped among those nouns
     "more fewer less total of the a an additional extra other his her their its different whole full"
 )
 
@@ -87,7 +86,6 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
     how = (asks["how"] or "").lower()
     clause = re.split(r"[?.!]\s|[?\n]", question[asks.end() :], maxsplit=1)[0]
     tokens = [word.lower() for word in _WORD.findall(clause)]
-    money = "$" in question or _MONEY_WORDS.search(clause) is not None
     if _PERCENT.search(clause):
         return frozenset(("%", "percent", "percentage"))
     named = re.search(r"\bin (?:total )?([a-z]+)\b", clause)
@@ -98,7 +96,7 @@ def _units(question: str, asks: re.Match[str]) -> frozenset[str]:
         kind = tokens.index("are") + 1 if tokens[:1] == ["of"] and "are" in tokens[:6] else 0
         return _nouns(tokens[kind:])
     if how == "much":
-        return _much(tokens, money)
+        return _much(tokens, money="$" in question or _MONEY_WORDS.search(clause) is not None)
     if how:
         return {"old": _TIME, "long": _TIME | _LENGTH, "fast": _SPEED, "heavy": _WEIGHT}.get(how, _LENGTH)
     return _MONEY | {"$"} if _MONEY_WORDS.search(clause) else frozenset()
@@ -115,9 +113,7 @@ def _much(tokens: list[str], money: bool) -> frozenset[str]:
         return _WEIGHT
     if nouns & _UNITS:
         return nouns & _UNITS
-    if money and (not nouns or nouns & {"money", "cost", "profit", "change"}):
-        return _MONEY | {"$"}
-    return nouns
+    return _MONEY | {"$"} if money and (not nouns or nouns & {"money", "cost", "profit", "change"}) else nouns
 
 
 def _nouns(tokens: list[str]) -> frozenset[str]:

@@ -114,8 +114,7 @@ def _ask_there(operation: str, due: type | None) -> Callable[..., Any]:
 
 def _arithmetic(operation: str) -> Callable[[Remote, Any], Any]:
     def operate(one: Remote, other: Any) -> Any:
-        # Only between two objects of the program, and only to make a third: an object that poses as a number
-        # must not decide `candidate(2) - 4`.
+        # Two objects of the program may make a third; one that poses as a number must not decide `f(2) - 4`.
         if type(other) is not Remote:
             return NotImplemented
         if type(result := one._ask(operation, one, other)) is not Remote:
@@ -181,8 +180,7 @@ class Tests:
                     raise ValueError("not the answer that was due")
                 error = None if good else self.error(value, arguments)
             except Exception as problem:
-                # Final, even if a test catches everything. Only the type is kept, since formatting the
-                # message could call the program.
+                # Final, even if a test catches all. To format the message could call the program.
                 self.gone = type(problem).__name__
                 raise _Gone(self.gone) from None
         if error:
@@ -233,8 +231,7 @@ class Tests:
         return {**program_values, **{name: _import_for_tests(name, source) for name in ours}, **tested}
 
     def describe(self, error: BaseException, source: str) -> str:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == "<tests>"]
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == "<tests>"]
         line = f" in the test {source.splitlines()[lines[-1] - 1].strip()}" if lines and lines[-1] else ""
         try:
             message = str(error)[:200]

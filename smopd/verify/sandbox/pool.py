@@ -21,8 +21,7 @@ from smopd.verify.sandbox.worker import SCRATCH_BYTES
 
 Level = Literal["bubblewrap", "namespaces", "none"]
 _GRACE = 10.0  # seconds past the time limit after which the worker counts as lost
-# Modules that a worker gets as source, since smopd is not installed where it runs. Apart from each other they
-# import only the standard library.
+# A worker gets these as source, as it has no smopd. Apart from each other they import only Python's library.
 _TEXTS = ("wire", "sandbox.program", "sandbox.judge", "sandbox.worker")
 _INSIDE = """
 import sys, types
@@ -134,7 +133,6 @@ def _bubblewrap(paths: list[str]) -> list[str]:
         command += ["--perms", "0755", "--dir", folder]
     for path in paths:
         bind = "--dev-bind" if path.startswith("/dev/") else "--ro-bind"
-        link = os.path.islink(path)
-        command += ["--symlink", os.readlink(path), path] if link else [bind, path, path]
+        command += ["--symlink", os.readlink(path), path] if os.path.islink(path) else [bind, path, path]
     command += ["--perms", "0755", "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp"]
     return [*command, "--remount-ro", "/", "--chdir", "/tmp"]

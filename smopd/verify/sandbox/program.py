@@ -126,5 +126,4 @@ class Program:
             args = args if plain and str(known(*args)) == message else [message]
         except Exception:  # in a method of the program, or the class wants other arguments
             args = []
-        custom = issubclass(kind, Exception) and kind is not known
-        return kind if custom else known.__name__, args
+        return kind if issubclass(kind, Exception) and kind is not known else known.__name__, args

@@ -23,8 +23,7 @@ from smopd.verify.sandbox.judge import Tests
 from smopd.verify.sandbox.program import CHANNEL, Program
 from smopd.verify.wire import receive, send, take
 
-# Imported once, before the forks.
-_MODULES = [
+_MODULES = [  # imported once, before the forks
     "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum",
     "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re",
     "statistics", "string", "sys", "time", "types", "typing",
@@ -251,8 +250,7 @@ def _kill_all(awaited: int, isolated: bool) -> int:
     """Kill and reap every descendant, in any session; return the exit code of the awaited one."""
     code = 0
     while True:
-        # In process 1 of a namespace, -1 kills everything in it at once, so none forks meanwhile.
-        victims = [-1]
+        victims = [-1]  # in process 1 of a namespace all others at once, so that none forks meanwhile
         if not isolated:  # orphans become children of this process: repeat until none is left
             with open(f"/proc/self/task/{os.getpid()}/children") as file:
                 victims = [int(word) for word in file.read().split()]
@@ -293,8 +291,7 @@ def _forbid_calls(isolated: bool) -> None:
     code = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), refuse, (0x20, 0, 0, 0), (0x35, 0, 1, 1 << 30), refuse]
     for number in (*refused, *(() if isolated else _SIGNALS[os.uname().machine])):
         code += [(0x15, 0, 1, number), refuse]
-    # 435 is clone3, whose flags a filter cannot see; libraries fall back on clone.
-    code += [(0x15, 0, 1, 435), missing]
+    code += [(0x15, 0, 1, 435), missing]  # clone3, whose flags a filter cannot see; libraries use clone then
     code += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, _NEWUSER), refuse, allow]
     text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
     _libc("prctl", _SECCOMP, 2, struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text)), 0, 0)

@@ -205,8 +205,7 @@ def _build(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Su
     schema, reference = parse_schema(ddl), Reference(query)
     facts = reference_facts(reference.tree, schema) if reference.tree else QueryFacts(tables=set(schema))
     suite = Suite(schema, facts, reference, [], synthetic=not files)
-    # Some published schemas declare one column of a two-column key as a key.
-    for name, column in facts.repeated:
+    for name, column in facts.repeated:  # some schemas declare one column of a two-column key as a key
         schema[name].unique = [u for u in schema[name].unique if u != (column,)]
     try:
         for path in files:

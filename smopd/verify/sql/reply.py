@@ -55,8 +55,7 @@ def extract_sql(text: str) -> str | None:
 
 def _last(queries: list[str]) -> str | None:
     """Return the last query that does not repeat a subquery of an earlier one."""
-    whole = [query for query in queries if re.search(r"\bFROM\b", query, re.IGNORECASE)]
-    queries = whole or queries
+    queries = [query for query in queries if re.search(r"\bFROM\b", query, re.IGNORECASE)] or queries
     plain = ["".join(query.lower().split()) for query in queries]
     for number in reversed(range(len(queries))):
         if not any(f"({plain[number]})" in before for before in plain[:number]):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from smopd.verify.sql.facts import QueryFacts
 from smopd.verify.sql.query import Tables
-from smopd.verify.sql.schema import Key, Schema, SchemaTable
+from smopd.verify.sql.schema import Key, Schema
 
 Value = str | int | float | None
 Row = dict[str, Value]
@@ -51,7 +51,7 @@ WIDE = Profile(40, 40, 0.3, 0.0, fitting=0.8, wide=True)
 # --- values
 class Pools:
     def __init__(self, schema: Schema, facts: QueryFacts, profile: Profile, draw: random.Random) -> None:
-        self.profile, self.draw, self.facts = profile, draw, facts
+        self.schema, self.facts, self.profile, self.draw = schema, facts, profile, draw
         keys = [(name, column) for name, table in schema.items() for column in table.columns]
         links = [[(n, c), target] for n, table in schema.items() for c, target in table.foreign.items()]
         self._group = _group_columns(keys, [*links, *sorted(map(sorted, facts.links))])
@@ -114,20 +114,16 @@ class Pools:
         planted = list(dict.fromkeys([*self._planted.get(group, ()), *self._filler.get(group, ())]))
         self.draw.shuffle(planted)
         start, numeric = self.draw.randint(1, 5), self._kinds[group] in ("int", "real")
-        others: list[Value] = [
-            i + start if numeric else f"{_WORDS[i % len(_WORDS)]}{i}" for i in range(2 * count)
-        ]
+        others = [i + start if numeric else f"{_WORDS[i % len(_WORDS)]}{i}" for i in range(2 * count)]
         self.draw.shuffle(others)
         values = list(dict.fromkeys([*planted[: (count + 1) // 2], *others]))[:count]
         self.draw.shuffle(values)
-        # Columns joined to it without a foreign key draw from these.
-        self._filler.setdefault(group, []).extend(values)
+        self._filler.setdefault(group, []).extend(values)  # for columns joined to it without a foreign key
         return values
 
     def _pick_beyond(self, group: Key, largest: bool) -> Value:
         """Draw a value equal to the column's extreme, or beyond it."""
-        values = [v for v in self._filler[group] if v is not None]
-        step = self.one((0, 1, 2, 3))
+        values, step = self._filler[group], self.one((0, 1, 2, 3))
         numbers = [v for v in values if isinstance(v, (int, float))]
         if numbers:
             return max(numbers) + step if largest else min(numbers) - step
@@ -213,7 +209,7 @@ def synthesise(schema: Schema, facts: QueryFacts, profile: Profile, draw: random
         if name in central and profile.wide and table.foreign:
             wanted = min(_MOST_ROWS, 2 * wanted)
         wanted = 0 if profile.childless and table.foreign else wanted
-        done[name] = _Rows(name, table, draw.randint((wanted + 1) // 2, wanted), done, pools)
+        done[name] = _Rows(name, draw.randint((wanted + 1) // 2, wanted), done, pools)
     return {name: (made.table.columns, [tuple(r.values()) for r in made.rows]) for name, made in done.items()}
 
 
@@ -232,11 +228,10 @@ def _parents_first(schema: Schema) -> list[str]:
 class _Rows:
     """The rows of one table; those in `fitting` are meant to satisfy the query."""
 
-    def __init__(
-        self, name: str, table: SchemaTable, count: int, done: Mapping[str, "_Rows"], pools: Pools
-    ) -> None:
+    def __init__(self, name: str, count: int, done: Mapping[str, "_Rows"], pools: Pools) -> None:
         self.rows, self.fitting = list[Row](), list[Row]()
-        self.name, self.table, self.pools, self.draw = name, table, pools, pools.draw
+        self.name, self.pools, self.draw = name, pools, pools.draw
+        self.table = table = pools.schema[name]
         names = [(c,) for t, c in sorted(pools.facts.names) if t == name]
         self.unique = [*table.unique, *(u for u in names if u not in table.unique)]
         self.sources: dict[str, Sequence[Value]] = {}  # the values of each foreign key
@@ -304,8 +299,8 @@ class _Rows:
 
     def _fresh_value(self, column: str, fitting: bool, joined: list[Value] | None) -> Value:
         """Take an unused value of a unique column; if the row is to fit, preferably one that does."""
-        fresh, key = self.fresh[column], (self.name, column)
+        fresh = self.fresh[column]
         for number, value in enumerate(fresh) if fitting else ():
-            if value in joined if joined else self.pools.fits(key, value):
+            if value in joined if joined else self.pools.fits((self.name, column), value):
                 return fresh.pop(number)
         return fresh.pop()

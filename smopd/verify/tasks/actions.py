@@ -136,17 +136,15 @@ def _same_part(value: Any, choice: Any, kind: str | None, widened: Sequence[str 
 
 def _same_object(value: Mapping[str, Any], choice: Mapping[str, Any]) -> bool:
     """Compare objects; each key of `choice` lists its allowed values."""
-    allowed = {key: inner if isinstance(inner, list) else [inner] for key, inner in choice.items()}
-    return value.keys() <= allowed.keys() and all(
-        any(_same_member(value[key], inner) for inner in choices) if key in value else "" in choices
-        for key, choices in allowed.items()
-    )
-
-
-def _same_member(value: Any, choice: Any) -> bool:
-    # BFCL has no rule for an object within an object, and requires it to be equal.
-    equal = isinstance(value, dict) and value == choice
-    return equal or _same_part(value, choice, "float", _FLOATS)
+    for key, inner in choice.items():
+        choices = inner if isinstance(inner, list) else [inner]
+        # BFCL has no rule for an object within an object, and requires it to be equal.
+        equal = isinstance(value.get(key), dict) and value[key] in choices
+        if key not in value and "" not in choices:
+            return False
+        if key in value and not (equal or any(_same_part(value[key], c, "float", _FLOATS) for c in choices)):
+            return False
+    return value.keys() <= choice.keys()
 
 
 def _bare(text: str) -> str:

@@ -41,8 +41,7 @@ _TAIL = 2000  # characters at the end of a reply without a box that are searched
 # A comma counts only before groups of three digits, a leading point only if no word or number precedes.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]++)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?|(?<![\w.])\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
-# A minus is a sign unless it could subtract from what stands right before it.
-_NUMBER = re.compile(
+_NUMBER = re.compile(  # a minus is a sign unless it could subtract from what stands right before it
     rf"(?P<sign>(?<![\w)\]}}%])[-\u2212])?[$€£¥]?(?P<top>{_UNSIGNED})(?:/(?P<bottom>{_UNSIGNED}))?"
 )
 _BOXED = re.compile(r"\\[{}]|(?P<open>(?:\\boxed\s*+)?\{)|(?P<close>\})")
@@ -226,8 +225,7 @@ def _read(text: str, boxed: bool = True) -> list[Any]:
     """Return math-verify's parse of a text: an expression, if it can, and the text it came from."""
     from math_verify import LatexExtractionConfig, parse
 
-    # Its own time limits use signals; here the parent kills the process instead.
-    if not boxed:
+    if not boxed:  # no time limits, which use signals: here the parent kills the process instead
         return list(parse(text, parsing_timeout=None))
     latex = LatexExtractionConfig(boxed_match_priority=0)
     return list(parse(f"\\boxed{{{text}}}", [latex], parsing_timeout=None))
