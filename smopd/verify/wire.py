@@ -2,8 +2,7 @@
 
 A value is JSON. What JSON cannot express is an object with one key, the name of a builder below. The reader
 builds exact types from that closed list only, so it never runs a method of the sender's choice; any other
-input raises an exception. Subclasses of plain types (named tuples, int enums) are sent as the plain type. A
-list that occurs twice arrives as two.
+input raises. Subclasses (named tuples, int enums) go as the plain type, and a list that occurs twice as two.
 """
 
 import collections

@@ -1,7 +1,6 @@
 """Inside a worker process: read jobs from a pipe and answer each with a verdict, until the pipe closes.
 
-Only the module that judges this kind of job is imported. The parent enforces the time limit (`workers.py`);
-an alarm ends a process whose parent is gone.
+Only the job's module is imported. `workers.py` enforces its time limit; an alarm ends an orphaned process.
 """
 
 import contextlib

@@ -30,10 +30,9 @@ def find_code(text: str, entry: str = "", prompt: str = "") -> str | None:
         main = _definition(reader.blocks, entry) if entry else _script(reader.blocks)
         if main is not None:
             return _join(main, reader.blocks, entry)
-    if entry and prompt:
-        for reader in readers:
-            if (body := _continue_prompt(reader, entry, prompt)) is not None:
-                return body
+    for reader in readers if entry and prompt else []:
+        if (body := _continue_prompt(reader, entry, prompt)) is not None:
+            return body
     for reader in readers if entry else []:
         if (main := _other_function(reader.blocks)) is not None:
             return _join(main, reader.blocks, entry)
@@ -134,10 +133,7 @@ def _continue_prompt(reader: Reader, entry: str, prompt: str) -> str | None:
     if not unfinished or not isinstance(unfinished[-1], Function):
         return None
     indent = " " * unfinished[-1].body[0].col_offset
-    for segment in reversed(reader.segments):
-        segment = segment.strip("\n")
-        if not segment.strip():
-            continue
+    for segment in reversed([text.strip("\n") for text in reader.segments if text.strip()]):
         if re.match(rf"\s*{re.escape(entry)}\s*\(.*\n", segment):
             forms = [dedented(f"def {segment.lstrip()}")]
         else:

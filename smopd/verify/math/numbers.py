@@ -129,8 +129,7 @@ def find_words(text: str) -> list[Number]:
     for match in _WORDS.finditer(text):
         if match["more"] or text[: match.start()].rstrip().endswith("point"):
             continue  # three tenths, nine point eight
-        value = _value_of_words(re.findall(rf"\b(?:{_WORD})\b", match[0].lower()))
-        if value is not None:
+        if (value := _value_of_words(re.findall(rf"\b(?:{_WORD})\b", match[0].lower()))) is not None:
             numbers.append(Number(value + Fraction(bool(match["half"]), 2), match.start(), match.end()))
     return numbers
 

@@ -29,18 +29,13 @@ _AHEAD = 256  # items requested at once, at most, when tests iterate over a gene
 _ARGUMENTS, _CHARACTERS = 8, 10_000  # limits for the arguments of an exception
 # A test that uses one of these without importing it means the library's, not one defined by the program.
 _WELL_KNOWN = {
-    "collections": "ChainMap Counter OrderedDict defaultdict deque namedtuple",
-    "copy": "deepcopy",
-    "datetime": "date timedelta timezone",
-    "decimal": "Decimal",
-    "fractions": "Fraction",
-    "functools": "cmp_to_key partial reduce",
-    "itertools": "chain islice zip_longest",
-    "math": "ceil floor inf isclose isfinite isinf isnan nan pi sqrt",
-    "operator": "attrgetter itemgetter",
+    "collections": "ChainMap Counter OrderedDict defaultdict deque namedtuple", "copy": "deepcopy",
+    "datetime": "date timedelta timezone", "decimal": "Decimal", "fractions": "Fraction",
+    "functools": "cmp_to_key partial reduce", "itertools": "chain islice zip_longest",
+    "math": "ceil floor inf isclose isfinite isinf isnan nan pi sqrt", "operator": "attrgetter itemgetter",
     "typing": "Any Callable Dict Iterable Iterator List Optional Sequence Set Tuple Union",
     "unittest": "TestCase",
-}
+}  # fmt: skip
 WELL_KNOWN_FROM = {name: module for module, names in _WELL_KNOWN.items() for name in names.split()}
 
 

@@ -22,9 +22,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from smopd.seeds import rng
-from smopd.verify.sql import query as sql
 from smopd.verify.sql.facts import QueryFacts, joined, reference_facts
-from smopd.verify.sql.query import Row, open_database, run_query
+from smopd.verify.sql.query import BAD_QUERY, Row, open_database, run_query
 from smopd.verify.sql.schema import Schema, parse_schema
 from smopd.verify.sql.synthetic import CHILDLESS, EMPTY, PROFILES, WIDE, synthesise
 
@@ -147,7 +146,7 @@ class Reference:
         if len(rows) > _MOST_ROWS:
             raise UnusableError(f"more than {_MOST_ROWS} rows")
         if self.keyed:
-            with suppress(*sql.BAD_QUERY):
+            with suppress(*BAD_QUERY):
                 expected = self._with_ties(connection, deadline, width, len(rows))
                 if expected.allows(rows):
                     return expected, rows
@@ -223,7 +222,7 @@ def _build(ddl: str, query: str, files: tuple[Path, ...], deadline: float) -> Su
         reference.shaky = False
         if _fill(suite, deadline):
             return suite
-    except sql.BAD_QUERY as error:
+    except BAD_QUERY as error:
         raise UnusableError(str(error)) from None
     raise UnusableError("it gives the same result on every database")
 

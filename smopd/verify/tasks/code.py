@@ -177,8 +177,7 @@ def _reference_problem(answer: Answer) -> str | None:
 TASKS = (Task(
     "code", ("test", "test_list", "public_test_cases"), one_field=True, require=sandbox.require,
     judge=lambda example, reply: lambda: verify_code(example.answer, reply), system=SYSTEM,
-    from_lic=_from_lic,
-    answer_form="The answer is the complete Python code, with its imports.",
+    from_lic=_from_lic, answer_form="The answer is the complete Python code, with its imports.",
     reference_replies=lambda answer: [],  # an answer holds tests, no solution
     reference_problem=_reference_problem, shards_repeat=False,  # code is full of names nobody repeats
 ),)  # fmt: skip

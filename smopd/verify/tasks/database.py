@@ -72,8 +72,7 @@ TASKS = (Task(
     "database", ("reference_sql", "schema_sql"), judge=_judge, rules=("suite", "lic"),
     rules_meaning="suite: the reference's result on every database; lic: LiC's own, which forgives literals "
     "and DISTINCT",
-    system=SYSTEM,
-    placeholder=SCHEMA, from_lic=_from_lic, answer_form="The answer is the whole SQL query.",
+    system=SYSTEM, placeholder=SCHEMA, from_lic=_from_lic, answer_form="The answer is the whole SQL query.",
     reference_replies=lambda answer: [f"```sql\n{answer['reference_sql']}\n```"],
     reference_problem=_reference_problem, references_checked=100,  # each takes 0.01 to 0.02 s
 ),)  # fmt: skip

@@ -3,8 +3,7 @@ r"""The task math: numbers are judged by one of two rules, expressions by math-v
 The rule "reader" takes the answer a careful reader would take (`smopd.verify.math`); "strict" takes what
 LiC takes: the number of the last box, otherwise the last number of the text. math-verify is used only if one
 side is no plain number: a reference such as \frac{\sqrt{3}}{2}, or a box such as \boxed{2\cdot 3}.
-Finding an answer takes linear time and never raises. Expressions in plain prose (outside a box, dollars and
-the like) are not found.
+Finding an answer takes linear time and never raises. Expressions outside boxes, dollars etc. are not found.
 
     user       How many apples are left?
     assistant  I assume there were 10 and 3 were eaten: 7.
@@ -25,7 +24,6 @@ from typing import Any
 from smopd.verify import tasks, workers
 from smopd.verify.math import numbers, reader
 from smopd.verify.math.choice import Reading
-from smopd.verify.math.numbers import THIN_SPACE, boxes, quotient
 from smopd.verify.task import Judged, Record, Task
 from smopd.verify.verdict import Verdict
 
@@ -102,7 +100,7 @@ def _plain(text: str, powers: bool = False) -> str:
     r"""Rewrite LaTeX spellings of numbers; without `powers`, drop x^2 and \text{cm}^2 as well."""
     for latex, plain in (("{,}", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%")):
         text = text.replace(latex, plain)
-    text = THIN_SPACE.sub("", text)
+    text = numbers.THIN_SPACE.sub("", text)
     return _FRAC.sub(r"\1/\2", text if powers else _POWER.sub("", text))
 
 
@@ -115,7 +113,7 @@ def _read_strictly(text: str) -> Reading | None:
     starts = [match.start() for match in matches]
     box = _last_box(plain, starts)
     number = matches[bisect(starts, box.stop) - 1 if box else -1]
-    value = quotient(number["top"], number["bottom"])
+    value = numbers.quotient(number["top"], number["bottom"])
     value = -value if value is not None and number["sign"] else value
     plain = _plain(text, powers=True)
     box = _last_box(plain, [match.start() for match in re.finditer("[0-9]", plain)])
@@ -165,7 +163,7 @@ def _right_side(text: str) -> str:
 
 def _last_box(text: str, places: Sequence[int] | None = None) -> slice | None:
     """Return where the last box is that is not empty or, if given, contains one of `places`."""
-    for start, end in reversed([*boxes(text, _BOXED)]):
+    for start, end in reversed([*numbers.boxes(text, _BOXED)]):
         if start < end if places is None else bisect(places, start - 1) < bisect(places, end):
             return slice(start, end)
     return None
