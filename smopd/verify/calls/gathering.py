@@ -183,15 +183,13 @@ class _Scan:
             first, end = token[0][0], token.end()
             if first in _CLOSERS:
                 waiting.append(_CLOSERS[first])
-            elif first in ")]}":
-                expected = waiting.pop()
-                if expected != first:
-                    implied = expected == ")" and first == "]" and not waiting and self.unclosed >= 0
-                    result = (token.start(), ")") if implied else result
-                    break
-                if not waiting:
-                    result = end, ""
-                    break
+            elif first in ")]}" and (expected := waiting.pop()) != first:
+                if expected == ")" and first == "]" and not waiting and self.unclosed >= 0:
+                    result = token.start(), ")"
+                break
+            elif first in ")]}" and not waiting:
+                result = end, ""
+                break
             if len(waiting) > _MOST_NESTING or token["cut"]:
                 break
         else:

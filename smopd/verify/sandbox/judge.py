@@ -216,8 +216,7 @@ class Tests:
 
     def names(self, names: set[str], entry: str, source: str) -> dict[str, Any]:
         """Resolve free names: modules and well-known names here, all others in the program."""
-        asked = {name for name in names - {"candidate", entry} if not name.startswith("__")}
-        asked -= vars(builtins).keys()
+        asked = {n for n in names - {"candidate", entry} - vars(builtins).keys() if not n.startswith("__")}
         ours = {name for name in asked if name in sys.stdlib_module_names or name in WELL_KNOWN_FROM}
         theirs = asked - ours | ({"candidate"} if not entry else set())
         values = self.ask("names", sorted(theirs), due=dict)

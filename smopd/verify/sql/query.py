@@ -4,6 +4,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,8 @@ def run_query(db: sqlite3.Connection, query: str, deadline: float, most: int) ->
         raise TimeoutError
     db.set_progress_handler(lambda: time.monotonic() > deadline, 200)
     try:
-        cursor = db.execute(query)
-        rows = cursor.fetchmany(most + 1)
-        width = len(cursor.description or ())
-        cursor.close()
+        with closing(db.execute(query)) as cursor:
+            rows, width = cursor.fetchmany(most + 1), len(cursor.description or ())
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
             raise TimeoutError from None

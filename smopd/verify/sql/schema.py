@@ -38,9 +38,8 @@ def parse_schema(ddl: str) -> Schema:
         table, primary = SchemaTable(), list[str]()
         for item in _items(ddl, create.end()):
             _read_item(item, table, primary)
-        if primary:
-            table.unique.append(tuple(dict.fromkeys(primary)))
-            table.required |= set(primary)
+        table.required |= set(primary)
+        table.unique += [tuple(dict.fromkeys(primary))] if primary else []
         table.unique = [u for u in dict.fromkeys(table.unique) if table.columns.keys() >= set(u)]
         # SQLite's internal tables cannot be created.
         if table.columns and not _bare(create[1]).startswith("sqlite_"):

@@ -30,7 +30,7 @@ from smopd.verify import sandbox
 from smopd.verify.code import find_code, program
 from smopd.verify.sandbox import WELL_KNOWN_FROM, SandboxResult
 from smopd.verify.task import Answer, Record, Task
-from smopd.verify.verdict import Verdict
+from smopd.verify.verdict import Status, Verdict
 
 TIMEOUT = 6.0  # seconds for all tests of an example together
 MEMORY_MB = 512
@@ -69,9 +69,8 @@ def verify_code(answer: Answer, text: str, *, timeout: float = TIMEOUT) -> Verdi
         result = sandbox.run(text, tests=asked.tests, entry=asked.entry, timeout=timeout, memory_mb=MEMORY_MB)
     else:
         result = _run_cases(program.script(code), asked.cases, timeout)
-    if result.status in ("timeout", "error"):
-        return Verdict(False, code, result.status, result.detail)
-    return Verdict(result.status == "ok", code, "ok", result.detail)
+    status: Status = "ok" if result.status == "failed" else result.status
+    return Verdict(result.status == "ok", code, status, result.detail)
 
 
 def _run_cases(script: str, cases: Sequence[tuple[str, str]], timeout: float) -> SandboxResult:
