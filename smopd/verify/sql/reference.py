@@ -117,8 +117,7 @@ class Reference:
         self.ordered = order is not None
         plain = all(isinstance(p.expression, exp.Literal) for p in (limit, offset) if p is not None)
         names = [e.alias_or_name.lower() for e in tree.selects]
-        star = any(isinstance(e, exp.Star) or e.is_star for e in tree.selects)
-        if not plain or star or (order is None and limit is None):
+        if not plain or any(e.is_star for e in tree.selects) or (order is None and limit is None):
             return
         keyed, extra = tree.copy(), list[exp.Expr]()
         for key in (o.this for o in order.expressions) if order else ():
