@@ -69,7 +69,8 @@ _PARTS_OF = {
 
 
 def usable(sentence: str) -> list[Number]:
-    return [n for n in numbers.find(sentence) if not _UNUSABLE.search(sentence, n.start - 14, n.start)]
+    every = numbers.find(sentence)
+    return [n for n in every if not _UNUSABLE.search(sentence, max(0, n.start - 14), n.start)]
 
 
 def choose(sentence: str, candidates: Sequence[Number], wanted: Asked, first: bool, how: str) -> Reading:

@@ -175,7 +175,7 @@ class Tests:
                     raise ValueError("not the answer that was due")
                 error = None if good else self.error(value, arguments)
             except Exception as problem:
-                # Final, even if a test catches all. To format the message could call the program.
+                # Final, even if tests catch all. Only the type is kept: a message could call the program.
                 self.gone = type(problem).__name__
                 raise _Gone(self.gone) from None
         if error:

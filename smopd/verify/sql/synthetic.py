@@ -210,7 +210,7 @@ def synthesise(schema: Schema, facts: QueryFacts, profile: Profile, draw: random
             wanted = min(_MOST_ROWS, 2 * wanted)
         wanted = 0 if profile.childless and table.foreign else wanted
         done[name] = _Rows(name, draw.randint((wanted + 1) // 2, wanted), done, pools)
-    return {name: (made.table.columns, [tuple(r.values()) for r in made.rows]) for name, made in done.items()}
+    return {name: (part.table.columns, [tuple(r.values()) for r in part.rows]) for name, part in done.items()}
 
 
 def _parents_first(schema: Schema) -> list[str]:
