@@ -105,5 +105,5 @@ def _problems(example: Example, reference: bool, first: dict[Any, str]) -> Itera
     if problem and "lost" in problem and task.shards_repeat:
         what, _, detail = problem.partition(": ")
         yield f"shards: {what}", detail
-    if reference and (wrong := task.reference_problem(example.answer)):
+    if reference and (wrong := task.problem(example.answer)):
         yield wrong, ""

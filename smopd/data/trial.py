@@ -35,7 +35,7 @@ def try_verifiers(examples: Sequence[Example]) -> tuple[list[str], dict[str, lis
         try:
             task.require()
             # A faulty answer is reported elsewhere and is no fault of the verifier.
-            chosen = [e for e in some[:: -(-len(some) // TRIED)] if not task.reference_problem(e.answer)]
+            chosen = [e for e in some[:: -(-len(some) // TRIED)] if not task.problem(e.answer)]
             problem, garbage = _failure(chosen, task) if chosen else ("", [])
             if problem:
                 errors.append(problem)

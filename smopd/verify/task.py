@@ -13,6 +13,7 @@ from smopd.verify.verdict import Verdict
 from smopd.verify.workers import Job
 
 Answer = Mapping[str, Any]
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)  # what answers of the wrong form raise
 
 
 class Judged(Protocol):
@@ -92,6 +93,13 @@ class Task:
     reference_problem: Callable[[Answer], str | None] = lambda answer: None
     references_checked: int = 0
     shards_repeat: bool = True  # whether shards should hold every number, name and identifier of the request
+
+    def problem(self, answer: Answer) -> str | None:
+        """Return what is wrong with a reference answer, which may be of any form."""
+        try:
+            return self.reference_problem(answer)
+        except UNREADABLE as error:
+            return f"the answer is not of the task's form: {type(error).__name__}: {error}"
 
     def missing(self, answer: Answer) -> str:
         absent = [f"'{name}'" for name in self.fields if name not in answer]

@@ -4,12 +4,15 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 from smopd.errors import UserError
 from smopd.verify import tasks, workers
-from smopd.verify.task import Judged, Task
+from smopd.verify.task import UNREADABLE, Judged, Task
 from smopd.verify.verdict import FAILED, Verdict
 
+T = TypeVar("T")
 Work = workers.Job | Callable[[], Verdict]
 log = logging.getLogger("smopd")
 _failed: dict[str, Task] = {}  # tasks whose verifier failed, as each is warned about once
@@ -58,9 +61,19 @@ def _judge(example: Judged, reply: str) -> Verdict | Work:
     # Closed think blocks are removed; one that only closes was opened by the prompt.
     *thoughts, rest = reply.split("</think>")
     kept = [part.partition("<think>")[0] if "<think>" in part else "" for part in thoughts]
-    return task.judge(example, "\n".join([*kept, rest]))
+    return _attempt(partial(task.judge, example, "\n".join([*kept, rest])))
 
 
 def _run(work: Sequence[Work]) -> list[Verdict]:
     jobs = [piece for piece in work if isinstance(piece, workers.Job)]
-    return workers.ask_all(jobs) if jobs else [piece() for piece in work if callable(piece)]
+    return workers.ask_all(jobs) if jobs else [_attempt(piece) for piece in work if callable(piece)]
+
+
+def _attempt(judge: Callable[[], T]) -> T | Verdict:
+    try:
+        return judge()
+    except UserError:
+        raise
+    except UNREADABLE as error:
+        detail = f"the reference answer is not of the task's form: {type(error).__name__}: {error}"
+        return Verdict(False, None, "error", detail)

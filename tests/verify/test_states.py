@@ -25,6 +25,12 @@ def judged(task, reply, answer=None):
     return verify(Example("x", task, "", ("a",), "a", answer or ANSWERS[task]), reply)
 
 
+def test_the_case_of_a_call_does_not_count():
+    answer = {"call": "bookTable", "arguments": {"day": "monday"}}
+    assert judged("booking", "bookTable(day=Monday)", answer).correct
+    assert not judged("booking", "bookTables(day=Monday)", answer).correct
+
+
 @pytest.mark.parametrize(
     ("task", "reply"),
     [

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.verify import sandbox
+from smopd.verify.tasks import find
 from smopd.verify.tasks.database import use_databases
 from smopd.verify.verifiers import Verdict, verify, verify_all
 
@@ -52,6 +53,46 @@ def test_a_reference_that_cannot_be_used_is_an_error_and_an_unknown_task_the_use
         check("summary", {}, "all is well")
     with pytest.raises(UserError, match=r"poetry.*math, actions, database, code"):
         verify_all([(example("math", {"value": "1"}), "1"), (example("poetry", {}), "rose")])
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "text"),
+    [
+        ("actions", {"calls": [{"f": None}]}, "[f(a=1)]"),
+        ("actions", {"calls": ONE, "functions": [{"parameters": {}}]}, "[f(a=1)]"),
+        ("code", {"metadata": "[1]", "test": "x"}, "def f(): pass"),
+        ("code", {"metadata": {"func_name": "f"}, "public_test_cases": ["x"]}, "def f(): pass"),
+        ("booking", {"arguments": {}}, "f()"),
+        ("shopping", {"items": 3}, "4 apples"),
+        ("schedule", {"plan": ["x"]}, "Ana 9:15"),
+    ],
+)
+def test_an_answer_of_another_form_is_an_error_of_the_reference(task, answer, text) -> None:
+    verdict = check(task, answer, text)
+    assert (verdict.status, verdict.correct) == ("error", False), verdict
+    assert verify_all([(example(task, answer), text)], tell=False) == [verdict]
+    declared = find(task)
+    assert declared
+    declared.problem(answer)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", "f", "1", "a b"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["f", "a", ""]), inner, max_size=2)
+    ),
+)
+
+
+@given(st.data(), st.sampled_from(["math", "actions", "database", "shopping", "booking", "bill", "schedule"]))
+@settings(max_examples=60)
+def test_no_answer_raises(data: st.DataObject, task: str) -> None:
+    declared = find(task)
+    assert declared
+    answer = data.draw(st.fixed_dictionaries({name: JSON for name in declared.fields}))
+    assert check(task, answer, "[f(a=1)] 4 a, 9:15") is not None
+    problem = declared.problem(answer)
+    assert problem is None or isinstance(problem, str)
 
 
 # --- many at once

@@ -47,7 +47,7 @@ def _judge_booking(answer: Answer, reply: str) -> Verdict:
         return Verdict(False, None, "no_answer", "no call in the reply")
     name, inside = calls[-1]
     known = answer["arguments"]
-    if name != answer["call"]:
+    if name != answer["call"].lower():
         return Verdict(False, name, "ok", f"expected a call of {answer['call']}")
     parts = [part.partition("=") for part in inside.split(",") if part.strip()]
     if not parts:
