@@ -89,7 +89,7 @@ JSON = st.recursive(
 def test_no_answer_raises(data: st.DataObject, task: str) -> None:
     declared = find(task)
     assert declared
-    answer = data.draw(st.fixed_dictionaries({name: JSON for name in declared.fields}))
+    answer = data.draw(st.fixed_dictionaries(dict.fromkeys(declared.fields, JSON)))
     assert check(task, answer, "[f(a=1)] 4 a, 9:15") is not None
     problem = declared.problem(answer)
     assert problem is None or isinstance(problem, str)
