@@ -1,5 +1,6 @@
 """A model's chat template as a renderer: messages in, token ids out. What a template refuses (two user turns
-in a row, a system message) is found out by rendering a probe, never guessed from a name.
+in a row, a system message) is found out by rendering a probe, never guessed from a name. And dirty contexts:
+what the student saw, its replies in the history.
 """
 
 from __future__ import annotations
@@ -7,17 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jinja2 import TemplateError
 
-from smopd.chat.messages import Message, user
+from smopd.chat.messages import Message, system_messages, user
+from smopd.data import Example
 from smopd.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 log = logging.getLogger("smopd")
+History = Literal["template", "verbatim"]
 
 # Words that no template changes and that are found again in the rendered text.
 _PROBES = ("probealpha", "probebravo", "probecharlie")
@@ -51,9 +54,9 @@ class Renderer:
             refused = "the chat template refuses two user turns in a row"
             log.warning("%s: in clean contexts they are merged into one", refused)
 
-    def text(self, messages: Sequence[Message], generation_prompt: bool = True) -> str:
+    def text(self, messages: Sequence[Message]) -> str:
         """The rendered text of a context, with the prompt for the reply."""
-        how: Any = {"add_generation_prompt": generation_prompt, "enable_thinking": self.thinking}
+        how: Any = {"add_generation_prompt": True, "enable_thinking": self.thinking}
         rendered = self.tokenizer.apply_chat_template(self._fit(messages), tokenize=False, **how)
         assert isinstance(rendered, str)
         return rendered
@@ -101,11 +104,9 @@ class Renderer:
         if self.folds_system and fitted and fitted[0]["role"] == "system":
             system = fitted.pop(0)["content"]
             fitted[0]["content"] = f"{system}\n\n{fitted[0]['content']}"
-        if not self.merges_users:
-            return fitted
         merged: list[Message] = []
         for message in fitted:
-            if merged and message["role"] == merged[-1]["role"] == "user":
+            if self.merges_users and merged and message["role"] == merged[-1]["role"] == "user":
                 merged[-1]["content"] += f"\n\n{message['content']}"
             else:
                 merged.append(message)
@@ -118,3 +119,32 @@ class Renderer:
             return False
         places = [rendered.find(probe) for probe in probes]
         return places == sorted(places) and all(rendered.count(probe) == 1 for probe in probes)
+
+
+class DirtyContext:
+    """The growing context of one conversation. `template` renders the history anew each turn, as a server
+    would; `verbatim` keeps sampled tokens and appends what the template puts between two replies.
+    """
+
+    def __init__(self, renderer: Renderer, example: Example, history: History = "template") -> None:
+        self.renderer, self.history = renderer, history
+        self.messages: list[Message] = system_messages(example)
+        self.ids: list[int] = []
+
+    def ask(self, text: str) -> list[int]:
+        """Add what the user says; the ids to sample the reply from."""
+        if self.history == "verbatim" and self.ids:
+            reply_free = self.messages[:-1]  # the reply itself stays as sampled ids
+            # Without a final end token: the continuation brings the template's own.
+            closed = self.ids[:-1] if self.ids[-1] in self.renderer.end_ids else self.ids
+            self.ids = closed + self.renderer.continuation(reply_free, text)
+            self.messages.append(user(text))
+        else:
+            self.messages.append(user(text))
+            self.ids = self.renderer.ids(self.messages)
+        return list(self.ids)
+
+    def answer(self, reply: Sequence[int]) -> None:
+        self.messages.append({"role": "assistant", "content": self.renderer.decode(reply)})
+        if self.history == "verbatim":
+            self.ids = [*self.ids, *reply]

@@ -8,8 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from smopd.chat.messages import Clean
-from smopd.chat.views import View
+from smopd.chat.messages import Clean, View
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.errors import UserError

@@ -4,10 +4,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smopd.chat.contexts import DirtyContext, History
-from smopd.chat.messages import Clean, clean_messages
-from smopd.chat.template import Renderer
-from smopd.chat.views import View, user_turns
+from smopd.chat.messages import Clean, View, clean_messages, user_turns
+from smopd.chat.template import DirtyContext, History, Renderer
 from smopd.data import Example
 from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampling, Session, Stop, converse_in_rounds
 from smopd.rollout.lengths import room_left

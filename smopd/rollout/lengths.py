@@ -3,10 +3,8 @@
 import logging
 from collections.abc import Iterator, Sequence
 
-from smopd.chat.contexts import DirtyContext
-from smopd.chat.messages import clean_messages
-from smopd.chat.template import Renderer
-from smopd.chat.views import View, user_turns
+from smopd.chat.messages import View, clean_messages, user_turns
+from smopd.chat.template import DirtyContext, Renderer
 from smopd.data import Example
 from smopd.errors import UserError
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from smopd.chat.views import VIEWS, View
+from smopd.chat.messages import VIEWS, View
 from smopd.data.example import Example
 from smopd.plugins import calling, check_function, check_word, is_number, require, unexpected
 from smopd.seeds import rng

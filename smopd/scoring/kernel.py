@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from smopd.scoring import plain, rows, tiles
 from smopd.scoring.chunks import Piece, chunks_of, rows_at_once
@@ -31,16 +32,10 @@ PROFILE_BYTES = 200_000_000  # for the logits of a chunk of one model alone
 
 
 def token_divergence(
-    student_hidden: torch.Tensor,
-    teacher_hidden: torch.Tensor,
-    lm_head_weight: torch.Tensor,
-    tokens: torch.Tensor,
-    kind: Kind | LogitLoss = "gjs",
-    beta: float = 0.5,
-    temperature: float = 1.0,
-    chunk_size: int | None = None,
-    vocab_clip: float | None = None,
-) -> TokenStats:
+    student_hidden: Tensor, teacher_hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor,
+    kind: Kind | LogitLoss = "gjs", beta: float = 0.5, temperature: float = 1.0,
+    chunk_size: int | None = None, vocab_clip: float | None = None,
+) -> TokenStats:  # fmt: skip
     """Statistics of `tokens` [N] under one divergence of hidden states [N, d] and a shared head [V, d].
     `kind` may be any function of two chunks of logits. `temperature` softens the divergence's two
     distributions alone; `vocab_clip` caps each vocabulary entry's part before the sum.
@@ -50,17 +45,10 @@ def token_divergence(
 
 
 def token_stats(
-    student_hidden: torch.Tensor,
-    teacher_hidden: torch.Tensor,
-    lm_head_weight: torch.Tensor,
-    tokens: torch.Tensor,
-    losses: Sequence[RowLoss],
-    chunk_size: int | None = None,
-    lengths: Sequence[int] | None = None,
-    decide: Decide | None = None,
-    auxiliary: torch.Tensor | None = None,
-    alternatives: int = 0,
-) -> list[TokenStats]:
+    student_hidden: Tensor, teacher_hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor,
+    losses: Sequence[RowLoss], chunk_size: int | None = None, lengths: Sequence[int] | None = None,
+    decide: Decide | None = None, auxiliary: Tensor | None = None, alternatives: int = 0,
+) -> list[TokenStats]:  # fmt: skip
     """Statistics of `tokens` [N] under each of the row losses; they differ in `divergence` and `weight`
     alone. With `lengths` (reply by reply) and `decide` every token gets its weight, and rows that cannot move
     the loss get no gradient. `auxiliary` [N, K] goes to losses and `decide` as it is; `alternatives`: how
@@ -86,10 +74,10 @@ def token_stats(
         softcap,
     )  # fmt: skip
     columns = _Fused.apply(student_hidden, teacher_hidden.detach(), lm_head_weight.detach(), tokens, job)
-    a, b, c, d, top = columns[len(losses) :]
+    *values, a, b, c, d, top = columns
     likeliest = [torch.cat(parts) for parts in zip(*job.likeliest, strict=True)]
     weights = [torch.cat(parts) for parts in job.weights] if decide else [None] * len(losses)
-    pairs = zip(columns, weights, strict=False)  # the columns begin with those of the losses
+    pairs = zip(values, weights, strict=True)
     return [TokenStats(value, a, b, c, d, weight, top, auxiliary, *likeliest) for value, weight in pairs]
 
 
@@ -117,12 +105,12 @@ class _Job:
     decide: Decide | None
     wide: torch.dtype
     with_gradient: bool
-    auxiliary: torch.Tensor | None
+    auxiliary: Tensor | None
     alternatives: int
     softcap: float | None
-    weights: list[list[torch.Tensor]] = field(default_factory=list)  # of each loss, reply by reply
+    weights: list[list[Tensor]] = field(default_factory=list)  # of each loss, reply by reply
     # Of each chunk [n, 2, k] ids and log-probabilities of both models' likeliest tokens, where asked for.
-    likeliest: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    likeliest: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
 class _Fused(torch.autograd.Function):
@@ -130,13 +118,8 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        student: torch.Tensor,
-        teacher: torch.Tensor,
-        weight: torch.Tensor,
-        tokens: torch.Tensor,
-        job: _Job,
-    ) -> tuple[torch.Tensor, ...]:
+        ctx: Any, student: Tensor, teacher: Tensor, weight: Tensor, tokens: Tensor, job: _Job
+    ) -> tuple[Tensor, ...]:
         count, losses = student.shape[0], len(job.losses)
         empty = torch.empty(0, dtype=job.wide, device=student.device)
         columns = [empty.new_empty(count) for _ in range(losses + 5)]
@@ -169,13 +152,13 @@ class _Fused(torch.autograd.Function):
         return tuple(columns)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         pairs = zip(ctx.saved_tensors, upstream, strict=False)
         scaled = [gradient * above[:, None].to(gradient.dtype) for gradient, above in pairs]
         return sum(scaled[1:], start=scaled[0]).to(ctx.dtype), None, None, None, None
 
 
-def _find_highest(z_nV: torch.Tensor, tokens_n: torch.Tensor, job: _Job) -> tuple[torch.Tensor, torch.Tensor]:
+def _find_highest(z_nV: Tensor, tokens_n: Tensor, job: _Job) -> tuple[Tensor, Tensor]:
     """[n, k] ids of the highest uncapped logits (a soft cap keeps their order), and how far above the sampled
     token's each is when capped: with that token's log-probability it is its own.
     """
@@ -185,11 +168,7 @@ def _find_highest(z_nV: torch.Tensor, tokens_n: torch.Tensor, job: _Job) -> tupl
 
 
 def _keep_gradient(
-    out_nd: torch.Tensor,
-    gradient: rows.Gradient,
-    moves: torch.Tensor | None,
-    weight: torch.Tensor,
-    spare_nV: torch.Tensor,
+    out_nd: Tensor, gradient: rows.Gradient, moves: Tensor | None, weight: Tensor, spare_nV: Tensor
 ) -> None:
     """Write the gradient by hidden states of every row that can move its loss; the others stay zero."""
     slope, factor = gradient
@@ -208,43 +187,39 @@ def _keep_gradient(
 
 
 def _select_moving(
-    columns: list[torch.Tensor], part: slice, pieces: list[Piece], job: _Job
-) -> Sequence[torch.Tensor | None]:
+    columns: list[Tensor], part: slice, pieces: list[Piece], job: _Job
+) -> Sequence[Tensor | None]:
     """For each loss, which of the chunk's rows can move it; keeps the weights that were decided. None: all,
     as of a reply that was cut, since it is decided when its last rows are there.
     """
     if job.decide is None:
         return [None] * len(job.losses)
-    moving: list[list[torch.Tensor]] = [[] for _ in job.losses]
-    first = part.start
+    moving: list[list[Tensor]] = [[] for _ in job.losses]
+    last = part.start
     for piece in pieces:
-        last = first + piece.rows
+        last += piece.rows
         if piece.last:
             reply = slice(last - piece.length, last)
-            a, b, c, d, top = (column[reply] for column in columns[len(job.losses) :])
+            *values, a, b, c, d, top = (column[reply] for column in columns)
             extra = None if job.auxiliary is None else job.auxiliary[reply]
-            values = (column[reply] for column in columns[: len(job.losses)])
             stats = [TokenStats(value, a, b, c, d, None, top, extra) for value in values]
             for k, decision in enumerate(job.decide(piece.reply, stats)):
                 job.weights[k].append(decision.weight.to(job.wide))
                 moving[k].append(decision.has_gradient)
-        first = last
     # A chunk holds whole replies, or a part of one.
     whole = pieces[0].rows == pieces[0].length
     return [torch.cat(moves) for moves in moving] if whole else [None] * len(job.losses)
 
 
 class TokenProfile(NamedTuple):
-    logp: torch.Tensor  # [N] of the token
-    entropy: torch.Tensor  # [N] nats
-    top_tokens: torch.Tensor  # [N, k] ids, the likeliest first
-    top_logps: torch.Tensor  # [N, k]
+    logp: Tensor  # [N] of the token
+    entropy: Tensor  # [N] nats
+    top_tokens: Tensor  # [N, k] ids, the likeliest first
+    top_logps: Tensor  # [N, k]
 
 
 @torch.no_grad()
-def token_profile(
-    hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, count: int
-) -> TokenProfile:
+def token_profile(hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor, count: int) -> TokenProfile:
     """What hidden states [N, d] and a head [V, d] say of `tokens`, with the `count` likeliest at each."""
     chunks = []
     for logits, sampled in _logit_chunks(hidden, lm_head_weight, tokens):
@@ -256,16 +231,16 @@ def token_profile(
 
 @torch.no_grad()
 def sampled_logps(
-    hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, chunk_size: int | None = None
-) -> torch.Tensor:
+    hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor, chunk_size: int | None = None
+) -> Tensor:
     """[N] log-probabilities of `tokens` from hidden states [N, d] and a head [V, d], in float32 at least."""
     chunks = _logit_chunks(hidden, lm_head_weight, tokens, chunk_size)
     return torch.cat([z.gather(-1, sampled)[:, 0] - z.logsumexp(-1) for z, sampled in chunks])
 
 
 def _logit_chunks(
-    hidden: torch.Tensor, weight: torch.Tensor, tokens: torch.Tensor, size: int | None = None
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    hidden: Tensor, weight: Tensor, tokens: Tensor, size: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Logits [n, V] and sampled tokens [n, 1] of one model, chunk by chunk."""
     size = size or max(1, PROFILE_BYTES // (weight.shape[0] * wide_dtype(hidden.dtype).itemsize))
     for part, sampled in zip(hidden.split(size), tokens.split(size), strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
-from smopd.chat.views import View
+from smopd.chat.messages import View
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
