@@ -141,11 +141,12 @@ class _Fused(torch.autograd.Function):
             if highest:
                 ids, above = (torch.stack(both, 1) for both in zip(*highest, strict=True))
                 job.likeliest.append((ids, above + torch.stack(scored.shared[2:4], 1)[..., None]))
-            for column, values in zip(columns, [*scored.values, *scored.shared], strict=True):
-                column[part] = values
+            values = [value for value, _ in scored.losses]
+            for column, numbers in zip(columns, [*values, *scored.shared], strict=True):
+                column[part] = numbers
             moving = _select_moving(columns, part, pieces, job)
-            for gradient, chunk_gradient, moves in zip(gradients, scored.gradients, moving, strict=False):
-                _keep_gradient(gradient[part], chunk_gradient, moves, weight, zt)
+            for gradient, (_, of_chunk), moves in zip(gradients, scored.losses, moving, strict=False):
+                _keep_gradient(gradient[part], of_chunk, moves, weight, zt)
         ctx.save_for_backward(*gradients)
         ctx.dtype = student.dtype
         ctx.mark_non_differentiable(*columns[losses:])

@@ -59,9 +59,8 @@ class Divergence:
 
     def __post_init__(self) -> None:
         if self.kind not in ("gjs", "rkl", "fkl"):
-            raise ValueError(
-                f"unknown divergence {self.kind!r}; known: gjs, rkl, fkl, or a row loss of your own"
-            )
+            known = "gjs, rkl, fkl, or a row loss of your own"
+            raise ValueError(f"unknown divergence {self.kind!r}; known: {known}")
         if self.kind == "gjs" and not 0 < self.beta < 1:
             why = "at both ends it is zero; use rkl or fkl"
             raise ValueError(f"gjs needs 0 < beta < 1, found {self.beta}: {why}")

@@ -30,9 +30,8 @@ class Chunk(NamedTuple):
 
 
 class Scored(NamedTuple):
-    values: list[Tensor]  # [n] of each loss
+    losses: list[tuple[Tensor, Gradient]]  # of each its values [n], and the gradient where wanted
     shared: list[Tensor]  # [n] both entropies, both log-probabilities, the teacher's highest
-    gradients: list[Gradient]  # of each loss, where wanted
 
 
 # A chunk, the row losses, and whether gradients are wanted.
@@ -57,7 +56,7 @@ def under_soft_cap(score: Score, softcap: float | None) -> Score:
         for z in logits:
             z.mul_(softcap)
         scored = score(chunk, losses, with_gradient)
-        for slope, factor in scored.gradients:
+        for _, (slope, factor) in scored.losses:
             if slopes is not None and factor is not None:
                 slope.mul_(slopes)
         return scored
@@ -110,8 +109,7 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
     picked_n1 = chunk.tokens[:, None]
     logps = [log_p.gather(-1, picked_n1)[:, 0] for log_p in (log_s, log_t)]
     shared = [entropy(log_s), entropy(log_t), *logps, log_t.amax(-1)]
-    values: list[Tensor] = []
-    gradients: list[Gradient] = []
+    scored: list[tuple[Tensor, Gradient]] = []
     for loss in losses:
         if isinstance(loss, Divergence) and loss.entry_cap is None:
             a, b = log_s, log_t
@@ -120,18 +118,16 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
             value = small_divergence(a, b, loss.kind, loss.beta)
             share = 1 - loss.beta if loss.kind == "gjs" else 1.0
             slope = _slope(a, b, loss) if with_gradient else chunk.student
-            gradient: Gradient = slope, share / loss.temperature
+            scored.append((value, (slope, share / loss.temperature)))
         elif loss is sampled_nll():
-            value, slope = -logps[0], chunk.student
+            slope = chunk.student
             if with_gradient:
                 slope = log_s.exp()
                 slope.scatter_add_(-1, picked_n1, torch.full_like(picked_n1, -1, dtype=slope.dtype))
-            gradient = slope, 1.0
+            scored.append((-logps[0], (slope, 1.0)))
         else:
-            value, gradient = by_autograd(chunk, loss, with_gradient)
-        values.append(value)
-        gradients.append(gradient)
-    return Scored(values, shared, gradients if with_gradient else [])
+            scored.append(by_autograd(chunk, loss, with_gradient))
+    return Scored(scored, shared)
 
 
 def _slope(log_s: Tensor, log_t: Tensor, loss: Divergence) -> Tensor:

@@ -17,8 +17,7 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
     # Inputs of float32 keep the bits they have always had.
     small = chunk.hidden[0].dtype.itemsize < chunk.student.dtype.itemsize
     zs, zt, tokens = chunk.student, chunk.teacher, chunk.tokens
-    values: list[Tensor] = []
-    gradients: list[Gradient] = []
+    scored: list[tuple[Tensor, Gradient]] = []
     (log_sum_s, _), (log_sum_t, top_t) = _log_sum(zs), _log_sum(zt)
     log_sums = log_sum_s, log_sum_t
     logps = [z.gather(-1, tokens[:, None]).sub_(c)[:, 0] for z, c in zip((zs, zt), log_sums, strict=True)]
@@ -37,19 +36,16 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
                 sums = _log_sum(a)[0], _log_sum(b)[0]
                 value, _, _, factor = _divergence(a, b, sums, loss, with_gradient, small)
                 factor /= loss.temperature
-            gradient: Gradient = a, factor
+            scored.append((value, (a, factor)))
         elif loss is sampled_nll():
-            value, slope = -logps[0], zs
+            slope = zs
             if with_gradient:
                 slope = (zs if final else zs.clone()).sub_(log_sum_s).exp_()
                 slope[torch.arange(len(tokens), device=slope.device), tokens] -= 1
-            gradient = slope, 1.0
+            scored.append((-logps[0], (slope, 1.0)))
         else:
-            value, gradient = by_autograd(chunk, loss, with_gradient)
-        values.append(value)
-        gradients.append(gradient)
-    top = (top_t - log_sum_t)[:, 0]
-    return Scored(values, [*entropies, *logps, top], gradients if with_gradient else [])
+            scored.append(by_autograd(chunk, loss, with_gradient))
+    return Scored(scored, [*entropies, *logps, (top_t - log_sum_t)[:, 0]])
 
 
 def _tiles(z: Tensor) -> list[slice]:
@@ -72,12 +68,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _divergence(
-    zs: Tensor,
-    zt: Tensor,
-    log_sums: tuple[Tensor, Tensor],
-    loss: Divergence,
-    with_gradient: bool,
-    small: bool,
+    zs: Tensor, zt: Tensor, log_sums: Sequence[Tensor], loss: Divergence, with_gradient: bool, small: bool
 ) -> tuple[Tensor, Tensor, Tensor, float]:
     """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes: all
     made of four inner products a row, s.log s, t.log t, s.log m, t.log m (for a KL divergence m is the other
