@@ -141,9 +141,7 @@ def weights_of(weight: TokenWeight, replies: Sequence[Tokens]) -> list[torch.Ten
         return [checked_vector(w, len(reply.entropy)).to(reply.entropy) for w, reply in pairs]
 
 
-every_token = Weight(
-    "every_token", lambda replies: [torch.ones_like(r.entropy) for r in replies], selects=False
-)
+every_token = Weight("every_token", lambda parts: [torch.ones_like(t.entropy) for t in parts], selects=False)
 
 
 def set_name(function: F, name: str) -> F:

@@ -46,13 +46,9 @@ def refuse_processes(settings: Settings, count: int) -> None:
 
 
 def make_engine(
-    settings: Settings,
-    renderer: Renderer,
-    batch: int,
-    folder: Path,
-    model: Module | None = None,
-    rank: int = 0,
-) -> Engine:
+    settings: Settings, renderer: Renderer, batch: int, folder: Path,
+    model: Module | None = None, rank: int = 0,
+) -> Engine:  # fmt: skip
     """The engine that the settings name: around `model`, or with adapters up to `rank` through `folder`."""
     settings = resolve_engine(settings)
     refuse_endpoint(settings)

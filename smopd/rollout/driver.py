@@ -104,7 +104,7 @@ class Driver:
         if view == "teacher":
             conversation.asked, conversation.turns = [*users], [UNANSWERED] * len(users)
             places = range(len(users))
-            return [self._answer_clean(request, turn, conversation.turns, turn) for turn in places]
+            return [self._ask_clean(request, turn, conversation.turns, turn) for turn in places]
         conversation.cut = request.max_turns is not None and request.max_turns < len(users)
         of = [numbered((example.id, turn), request.sample) for turn in range(len(users))]
         seeds = [derive(*request.seed, view, *numbers) for numbers in of]
@@ -129,12 +129,10 @@ class Driver:
         """A reply to each (example, turn, sample) in the context a teacher sees for that turn."""
         turns = [UNANSWERED] * len(asked)
         requests = [(ConversationRequest(e, "teacher", seed, sample), turn) for e, turn, sample in asked]
-        self._run([self._answer_clean(t, turn, turns, i) for i, (t, turn) in enumerate(requests)])
+        self._run([self._ask_clean(t, turn, turns, i) for i, (t, turn) in enumerate(requests)])
         return turns
 
-    def _answer_clean(
-        self, request: ConversationRequest, turn: int, turns: list[Turn], place: int
-    ) -> Dialogue:
+    def _ask_clean(self, request: ConversationRequest, turn: int, turns: list[Turn], place: int) -> Dialogue:
         example = request.example
         prompt = self.renderer.ids(clean_messages(example, turn, self.clean))
         seed = derive(*request.seed, "teacher", *numbered((example.id, turn), request.sample))

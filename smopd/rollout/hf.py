@@ -14,12 +14,11 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
 
 from smopd.models.adapters import evaluating
-from smopd.rollout.buffers import GROWTH, static_shape
+from smopd.rollout.batches import GROWTH, PADDING, shared_prefixes, static_shape
 from smopd.rollout.continuous import ContinuousBatch
 from smopd.rollout.engine import Dialogue, Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
 from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import BufferLayer, Kept, RowCache
-from smopd.rollout.prefixes import PADDING, shared_prefixes
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.static import LOOK, Capture, CudaGraphs, StaticSteps
 from smopd.scoring import attention
@@ -59,14 +58,9 @@ class HFEngine(StockEngine):
     """
 
     def __init__(
-        self,
-        model: Module,
-        end_ids: Sequence[int],
-        batch: int = 64,
-        cache_mb: int = 4096,
-        static: bool | None = None,
-        graphs: Callable[[], Capture] | None = CudaGraphs,
-    ) -> None:
+        self, model: Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096,
+        static: bool | None = None, graphs: Callable[[], Capture] | None = CudaGraphs,
+    ) -> None:  # fmt: skip
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         super().__init__(base, end_ids, batch)
         self.limit = cache_mb * 2**20
@@ -144,10 +138,8 @@ class HFEngine(StockEngine):
 
     def _sample(self, rows: list[ReplyRow], sampling: Sampling) -> None:
         """Fill in the rows' replies, all of them in one batch at the start."""
-        logits_BV, cache = self.prefill(rows, sampling.max_tokens)
-        draws_BM = torch.stack([row.draws for row in rows]).to(self.model.device)
         decode = self._decode_static if self.static else self._decode
-        decode(rows, sampling, logits_BV, draws_BM, cache)
+        decode(rows, sampling, *self.prefill(rows, sampling.max_tokens))
 
     def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, RowCache]:
         """Logits [B, V] after the rows' prompts, and keys and values with room for `tokens` more columns."""
@@ -190,10 +182,9 @@ class HFEngine(StockEngine):
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         return self._forward(torch.tensor(ids, device=device), rows, cache), cache
 
-    def _decode(
-        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
-    ) -> None:
+    def _decode(self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, cache: RowCache) -> None:
         """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
+        draws_BM = torch.stack([row.draws for row in rows]).to(self.model.device)
         for position in range(sampling.max_tokens):
             chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, position])
             for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
@@ -211,10 +202,11 @@ class HFEngine(StockEngine):
         self.keep(rows, cache)
 
     def _decode_static(
-        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
+        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, cache: RowCache
     ) -> None:
         """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
-        device, arena = draws_BM.device, self.steps.arena
+        device, arena = self.model.device, self.steps.arena
+        draws_BM = torch.stack([row.draws for row in rows]).to(device)
         chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, 0])
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.end_ids)

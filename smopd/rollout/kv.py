@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from smopd.rollout.buffers import GROWTH
-from smopd.rollout.prefixes import common_length
+from smopd.rollout.batches import GROWTH, common_length
 
 
 @dataclass(frozen=True)

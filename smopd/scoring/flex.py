@@ -8,6 +8,7 @@ Shapes: H query heads, K key/value heads, L tokens of a row, D head width, n blo
 
 import logging
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -79,12 +80,9 @@ def works(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, w
         log.warning("torch does not compile here: scoring continues without flex_attention, slower")
         return False
     try:
-        error = max(
-            _error(length, gradient, device, dtype, (heads, kv_heads, width))
-            # Two lengths, because torch compiles for any length when it meets a second one.
-            for length in (SMALLEST, SMALLEST + BLOCK)
-            for gradient in (True, False)
-        )
+        # Two lengths, because torch compiles for any length when it meets a second one.
+        cases = product((SMALLEST, SMALLEST + BLOCK), (True, False))
+        error = max(_error(*case, device, dtype, (heads, kv_heads, width)) for case in cases)
     except torch.OutOfMemoryError:
         raise
     except Exception as problem:  # whatever torch's compiler, Triton or the driver may raise

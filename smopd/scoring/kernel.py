@@ -24,7 +24,7 @@ from torch import Tensor
 
 from smopd.scoring import plain, rows, tiles
 from smopd.scoring.chunks import Piece, chunks_of, rows_at_once
-from smopd.scoring.losses import Kind, LogitLoss, RowLoss, as_loss
+from smopd.scoring.losses import Divergence, HiddenLoss, Kind, LogitLoss, RowLoss, as_loss, sampled_nll
 from smopd.scoring.products import by_hidden_states, logits_into, wide_dtype, wide_linear
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
@@ -87,7 +87,8 @@ def scorer_of(
     """What does a chunk's elementwise work, and how many buffers of the size of a chunk's logits it takes."""
     if device.type == "cpu":
         return rows.under_soft_cap(tiles.score, softcap), 2 if softcap is None else 3
-    closed = wide == torch.float32 and all(map(rows.has_closed_form, losses))
+    known = (isinstance(loss, Divergence | HiddenLoss) or loss is sampled_nll() for loss in losses)
+    closed = wide == torch.float32 and all(known)  # value and gradient come without autograd through logits
     if device.type == "cuda" and closed and find_spec("triton") is not None:
         from smopd.scoring import triton_rows
 
@@ -187,9 +188,7 @@ def _keep_gradient(
     out_nd.copy_(product if moves is None else torch.where(moves[:, None], product, 0))
 
 
-def _select_moving(
-    columns: list[Tensor], part: slice, pieces: list[Piece], job: _Job
-) -> Sequence[Tensor | None]:
+def _select_moving(columns: list[Tensor], part: slice, pieces: list[Piece], job: _Job) -> list[Tensor | None]:
     """For each loss, which of the chunk's rows can move it; keeps the weights that were decided. None: all,
     as of a reply that was cut, since it is decided when its last rows are there.
     """

@@ -38,11 +38,6 @@ class Scored(NamedTuple):
 Score = Callable[[Chunk, Sequence[RowLoss], bool], Scored]
 
 
-def has_closed_form(loss: RowLoss) -> bool:
-    """Whether value and gradient come without autograd through logits."""
-    return isinstance(loss, Divergence | HiddenLoss) or loss is sampled_nll()
-
-
 def under_soft_cap(score: Score, softcap: float | None) -> Score:
     """The same for uncapped logits: they are capped in place, and gradients are by what they were."""
     if softcap is None:

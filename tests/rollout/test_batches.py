@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smopd.rollout import prefixes
+from smopd.rollout.batches import SHORTEST, shared_prefixes
 from smopd.rollout.engine import Sampling
 from smopd.rollout.hf import HFEngine
-from smopd.rollout.prefixes import SHORTEST, shared_prefixes
 
 SAMPLING = Sampling(1.0, 12, top_p=0.95, top_k=20)
 
