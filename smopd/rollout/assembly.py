@@ -16,9 +16,8 @@ from smopd.models import load_model, load_renderer
 from smopd.models.adapter_files import check_fit, copy_adapter, largest_rank, load_adapter
 from smopd.models.loading import check_model, skeleton
 from smopd.plugins import calling, load_python, unexpected
-from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
-from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
+from smopd.rollout.engine import TRAITS, Engine, Sampling, resolve_engine, traits_of
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.settings import Settings
 from smopd.tracking import Track, quiet

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smopd.chat.messages import Clean, View, clean_messages, user_turns
-from smopd.chat.template import DirtyContext, History, Renderer
+from smopd.chat.template import DirtyContext, History, Renderer, room_left
 from smopd.data import Example
 from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampling, Session, Stop, converse_in_rounds
-from smopd.rollout.lengths import room_left
 from smopd.rollout.play import numbered
 from smopd.seeds import derive
 
