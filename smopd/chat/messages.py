@@ -42,8 +42,7 @@ def users_messages(example: Example, turn: int, form: Clean = "separate") -> lis
 
 def clean_messages(example: Example, turn: int, form: Clean = "separate") -> list[Message]:
     """What the teacher sees for the reply to shard `turn`: for the last one the whole task."""
-    last = turn == len(example.shards) - 1
-    return full_messages(example) if last else users_messages(example, turn, form)
+    return full_messages(example) if turn == len(example.shards) - 1 else users_messages(example, turn, form)
 
 
 def user_turns(example: Example, view: View) -> tuple[str, ...]:

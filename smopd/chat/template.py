@@ -136,14 +136,13 @@ class DirtyContext:
 
     def ask(self, text: str) -> list[int]:
         """Add what the user says; the ids to sample the reply from."""
+        self.messages.append(user(text))
         if self.history == "verbatim" and self.ids:
-            reply_free = self.messages[:-1]  # the reply itself stays as sampled ids
             # Without a final end token: the continuation brings the template's own.
             closed = self.ids[:-1] if self.ids[-1] in self.renderer.end_ids else self.ids
-            self.ids = closed + self.renderer.continuation(reply_free, text)
-            self.messages.append(user(text))
+            # Without the reply before: it stays as sampled ids.
+            self.ids = closed + self.renderer.continuation(self.messages[:-2], text)
         else:
-            self.messages.append(user(text))
             self.ids = self.renderer.ids(self.messages)
         return list(self.ids)
 

@@ -79,12 +79,9 @@ def plan(s: Settings) -> "parts.Plan":
     limit = s.clip_times if s.clip_mode == "relative" else s.clip
     cap = parts.no_cap if entry_cap or s.balance else caps[s.clip_mode](limit)
     ranking = {
-        "entropy": parts.entropy,
-        "random": parts.at_random,
-        "divergence": parts.divergence,
-        "inverted": parts.inverted_entropy,
-        "soft-or": parts.soft_or(),
-    }[s.ranking]
+        "entropy": parts.entropy, "random": parts.at_random, "divergence": parts.divergence,
+        "inverted": parts.inverted_entropy, "soft-or": parts.soft_or(),
+    }[s.ranking]  # fmt: skip
     mask: Any = parts.after(s.mask_after, parts.top(ranking, s.keep, s.quantile))
     every: Any = parts.every_token
     if s.importance_cap:

@@ -108,7 +108,6 @@ class Term:
 
     @property
     def selects(self) -> bool:
-        """Whether it chooses among its tokens."""
         return as_weight(self.tokens).selects
 
     @property

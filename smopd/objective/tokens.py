@@ -196,11 +196,8 @@ def keep_mask(
     below, above = ordered[floor(rank)], ordered[ceil(rank)]
     threshold = {
         "linear": torch.minimum(below + (rank - floor(rank)) * (above - below), above),
-        "lower": below,
-        "higher": above,
-        "midpoint": (below + above) / 2,
-        "nearest": ordered[round(rank)],
-    }[interpolation]
+        "lower": below, "higher": above, "midpoint": (below + above) / 2, "nearest": ordered[round(rank)],
+    }[interpolation]  # fmt: skip
     return entropy.detach() >= threshold
 
 

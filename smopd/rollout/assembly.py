@@ -91,7 +91,6 @@ def evaluation_sampling(settings: Settings) -> Sampling:
 def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
 ) -> Iterator[Player]:
-    """Plays an evaluation's conversations inside this block, with an adapter if given."""
     sampling, limit = evaluation_sampling(settings), settings.eval.middle_tokens
     if not traits_of(settings.engine.kind).token_ids:
         if adapter:

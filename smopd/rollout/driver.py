@@ -102,13 +102,11 @@ class Driver:
         users = user_turns(example, view)
         if view == "teacher":
             conversation.asked, conversation.turns = [*users], [UNANSWERED] * len(users)
-            places = range(len(users))
-            return [self._ask_clean(request, turn, conversation.turns, turn) for turn in places]
+            return [self._ask_clean(request, turn, conversation.turns, turn) for turn in range(len(users))]
         conversation.cut = request.max_turns is not None and request.max_turns < len(users)
         of = [numbered((example.id, turn), request.sample) for turn in range(len(users))]
         seeds = [derive(*request.seed, view, *numbers) for numbers in of]
-        last = [turn == len(users) - 1 for turn in range(len(users))]
-        steps = list(zip(users, seeds, last, strict=True))
+        steps = list(zip(users, seeds, [False] * (len(users) - 1) + [True], strict=True))
         return [self._converse(conversation, steps[: request.max_turns])]
 
     def _run(self, dialogues: Sequence[Dialogue], continuous: bool = False) -> None:

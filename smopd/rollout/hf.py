@@ -90,8 +90,6 @@ class StockEngine(engines.Engine):
 
 @dataclass
 class ReplyRow:
-    """One reply that is being sampled."""
-
     prompt: list[int]
     draws: Tensor  # one for each token that it may have
     session: Session | None
@@ -198,7 +196,6 @@ class HFEngine(StockEngine):
         return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
 
     def _sample(self, rows: list[ReplyRow], sampling: Sampling) -> None:
-        """Fill in the rows' replies, all of them in one batch at the start."""
         decode = self._decode_static if self.static else self._decode
         decode(rows, sampling, *self.prefill(rows, sampling.max_tokens))
 
@@ -300,8 +297,7 @@ class HFEngine(StockEngine):
         real_BC = columns >= starts_B1
         # Padding sees itself: a row that sees nothing has no softmax.
         mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
-        places_BQ = (new - starts_B1).clamp_min(0)
-        return self._logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
+        return self._logits(ids_BQ, mask_BQC[:, None], (new - starts_B1).clamp_min(0), cache)
 
     def _logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
         """[B, V] behind the last token of every row."""

@@ -230,18 +230,14 @@ def token_profile(hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor, count:
 
 
 @torch.no_grad()
-def sampled_logps(
-    hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor, chunk_size: int | None = None
-) -> Tensor:
+def sampled_logps(hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor) -> Tensor:
     """[N] log-probabilities of `tokens` from hidden states [N, d] and a head [V, d], in float32 at least."""
-    chunks = _logit_chunks(hidden, lm_head_weight, tokens, chunk_size)
+    chunks = _logit_chunks(hidden, lm_head_weight, tokens)
     return torch.cat([z.gather(-1, sampled)[:, 0] - z.logsumexp(-1) for z, sampled in chunks])
 
 
-def _logit_chunks(
-    hidden: Tensor, weight: Tensor, tokens: Tensor, size: int | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _logit_chunks(hidden: Tensor, weight: Tensor, tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Logits [n, V] and sampled tokens [n, 1] of one model, chunk by chunk."""
-    size = size or max(1, PROFILE_BYTES // (weight.shape[0] * wide_dtype(hidden.dtype).itemsize))
+    size = max(1, PROFILE_BYTES // (weight.shape[0] * wide_dtype(hidden.dtype).itemsize))
     for part, sampled in zip(hidden.split(size), tokens.split(size), strict=True):
         yield plain.capped(wide_linear(part, weight), plain.cap_of(weight)), sampled[:, None]
