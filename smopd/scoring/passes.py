@@ -14,7 +14,7 @@ from torch.nn import Module
 from smopd.errors import UserError
 from smopd.scoring import attention, flex, plain
 from smopd.scoring.plain import Scored, predicting
-from smopd.scoring.tree import PrefixTree, rows_within, upload
+from smopd.scoring.tree import PrefixTree, rows_within, segments_of, upload
 
 # What families call a change of the logits behind the head, with the value that changes nothing.
 LOGIT_FIELDS = {
@@ -133,7 +133,8 @@ def _packed_pass(body: Module, tree: PrefixTree, device: torch.device | str) -> 
     if kind == "flex":
         arguments["attention_mask"] = flex.block_mask(tree, row)
     elif kind == "segments":
-        arguments |= {"attention_mask": row.attention_mask()[None, None], "prefix_tree": tree.segments()}
+        segments = segments_of(tree.subtree_end.numpy(force=True))
+        arguments |= {"attention_mask": row.attention_mask()[None, None], "prefix_tree": segments}
     else:
         arguments["attention_mask"] = row.additive_mask(next(body.parameters()).dtype)[None, None]
     attention.install()
