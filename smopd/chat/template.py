@@ -57,9 +57,9 @@ class Renderer:
             refused = "the chat template refuses two user turns in a row"
             log.warning("%s: in clean contexts they are merged into one", refused)
 
-    def text(self, messages: Sequence[Message]) -> str:
+    def text(self, messages: Sequence[Message], generation_prompt: bool = True) -> str:
         """The rendered text of a context, with the prompt for the reply."""
-        how: Any = {"add_generation_prompt": True, "enable_thinking": self.thinking}
+        how: Any = {"add_generation_prompt": generation_prompt, "enable_thinking": self.thinking}
         rendered = self.tokenizer.apply_chat_template(self._fit(messages), tokenize=False, **how)
         assert isinstance(rendered, str)
         return rendered
