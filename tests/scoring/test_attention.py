@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.plain_path import SMALL
 from transformers import LlamaConfig, LlamaModel, Qwen3Config, Qwen3Model
 
-from smopd.scoring import PrefixTree, attention
+from smopd.scoring import PrefixTree, attention, passes
 from smopd.scoring.attention import tree_attention
 from smopd.scoring.passes import reply_hidden
 from smopd.scoring.tree import segments_of
@@ -70,7 +70,7 @@ def test_without_the_tree_the_mask_says_the_same(monkeypatch):
     torch.manual_seed(0)
     body = Qwen3Model(Qwen3Config(**SMALL)).eval()
     ours = reply_hidden(body, SEQUENCES)
-    monkeypatch.setattr(PrefixTree, "segments", lambda self: None)
+    monkeypatch.setattr(passes, "segments_of", lambda ends: None)
     torch.testing.assert_close(ours, reply_hidden(body, SEQUENCES), rtol=1e-5, atol=1e-5)
 
 
