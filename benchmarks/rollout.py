@@ -10,8 +10,7 @@ from smopd.data import Example, load_examples
 from smopd.errors import UserError
 from smopd.models import load_model
 from smopd.rollout import Conversation, Driver, Sampling
-from smopd.rollout.hf import HFEngine
-from smopd.rollout.hf_generate import StockEngine
+from smopd.rollout.hf import HFEngine, StockEngine
 from smopd.tracking import Track, quiet
 
 ENGINES = {"kept": HFEngine, "stock": StockEngine}

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
-AUTO = "auto"  # decided when the run starts, see smopd/rollout/choice.py
+AUTO = "auto"  # decided when the run starts, see smopd/rollout/engine.py
 ENGINES = (AUTO, "hf", "vllm", "vllm-http", "openai")
 LARGEST, LARGEST_SEED = 10**9, 2**63 - 1
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

@@ -17,7 +17,7 @@ from smopd.evaluation.store import INPUTS
 from smopd.files import digest, file_digest
 from smopd.models import resolve_adapter
 from smopd.progress import track
-from smopd.rollout.choice import resolve_engine
+from smopd.rollout.engine import resolve_engine
 from smopd.runs.evaluations import BASE, evaluate_side, evaluation_folder, slug
 from smopd.tracking import quiet
 from smopd.verify import custom, load_verifiers, tasks

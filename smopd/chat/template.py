@@ -1,24 +1,30 @@
 """A model's chat template as a renderer: messages in, token ids out. What a template refuses (two user turns
 in a row, a system message) is found out by rendering a probe, never guessed from a name.
+
+Then dirty contexts, what the student saw, its replies in the history; and whether conversations fit into the
+model's context: what cannot is refused, what does not is cut.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jinja2 import TemplateError
 
-from smopd.chat.messages import Message, user
+from smopd.chat.messages import Message, View, clean_messages, system_messages, user, user_turns
+from smopd.data import Example
 from smopd.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 log = logging.getLogger("smopd")
+History = Literal["template", "verbatim"]
 
+MARKUP = 64  # tokens that a template may add to a message
 # Words that no template changes and that are found again in the rendered text.
 _PROBES = ("probealpha", "probebravo", "probecharlie")
 
@@ -101,11 +107,9 @@ class Renderer:
         if self.folds_system and fitted and fitted[0]["role"] == "system":
             system = fitted.pop(0)["content"]
             fitted[0]["content"] = f"{system}\n\n{fitted[0]['content']}"
-        if not self.merges_users:
-            return fitted
         merged: list[Message] = []
         for message in fitted:
-            if merged and message["role"] == merged[-1]["role"] == "user":
+            if self.merges_users and merged and message["role"] == merged[-1]["role"] == "user":
                 merged[-1]["content"] += f"\n\n{message['content']}"
             else:
                 merged.append(message)
@@ -118,3 +122,81 @@ class Renderer:
             return False
         places = [rendered.find(probe) for probe in probes]
         return places == sorted(places) and all(rendered.count(probe) == 1 for probe in probes)
+
+
+class DirtyContext:
+    """The growing context of one conversation. `template` renders the history anew each turn, as a server
+    would; `verbatim` keeps sampled tokens and appends what the template puts between two replies.
+    """
+
+    def __init__(self, renderer: Renderer, example: Example, history: History = "template") -> None:
+        self.renderer, self.history = renderer, history
+        self.messages: list[Message] = system_messages(example)
+        self.ids: list[int] = []
+
+    def ask(self, text: str) -> list[int]:
+        """Add what the user says; the ids to sample the reply from."""
+        self.messages.append(user(text))
+        if self.history == "verbatim" and self.ids:
+            # Without a final end token: the continuation brings the template's own.
+            closed = self.ids[:-1] if self.ids[-1] in self.renderer.end_ids else self.ids
+            # Without the reply before: it stays as sampled ids.
+            self.ids = closed + self.renderer.continuation(self.messages[:-2], text)
+        else:
+            self.ids = self.renderer.ids(self.messages)
+        return list(self.ids)
+
+    def answer(self, reply: Sequence[int]) -> None:
+        self.messages.append({"role": "assistant", "content": self.renderer.decode(reply)})
+        if self.history == "verbatim":
+            self.ids = [*self.ids, *reply]
+
+
+def refuse_too_long(renderer: Renderer, examples: Sequence[Example], views: Sequence[View]) -> None:
+    """A UserError for examples with a turn that leaves no room to answer, were every earlier reply empty."""
+    limit = renderer.context_length
+    too_long: dict[str, str] = {}
+    for view in views if limit else ():
+        known: View = "sharded" if view == "simulated" else view  # whose user turns are known
+        for example in examples:
+            texts = (example.system, *user_turns(example, known))
+            # Text has at most one token a byte: what is short enough in bytes need not be rendered.
+            if example.id in too_long or sum(len(text.encode()) + 2 * MARKUP for text in texts) < limit:
+                continue
+            for turn, tokens in enumerate(_measure_shortest(renderer, example, known), 1):
+                if tokens >= limit:
+                    where = f"example {example.id!r}, turn {turn} of {view.upper()}"
+                    too_long[example.id] = f"{where}: {tokens:,} tokens before the reply"
+                    break
+    if too_long:
+        first, *more = too_long.values()
+        others = f" (and {len(more)} more examples)" if more else ""
+        advice = "leave such examples out, or take a model with a longer context"
+        raise UserError(f"{first}, and the model's context has {limit:,}{others}; {advice}")
+
+
+def _measure_shortest(renderer: Renderer, example: Example, view: View) -> Iterator[int]:
+    """Tokens before the reply of each turn, where earlier replies are empty."""
+    if view == "teacher":
+        for turn in range(len(example.shards)):
+            yield len(renderer.ids(clean_messages(example, turn)))
+        return
+    context = DirtyContext(renderer, example)
+    for text in user_turns(example, view):
+        yield len(context.ask(text))
+        context.answer(())
+
+
+def room_left(renderer: Renderer, prompt: Sequence[int], wanted: int, where: str) -> int:
+    """How many tokens a reply may have, of the `wanted` ones; the first that gets fewer is told."""
+    limit = renderer.context_length or len(prompt) + wanted
+    room = max(0, min(wanted, limit - len(prompt)))
+    if room < wanted and limit not in _told_limits:
+        _told_limits.add(limit)
+        cut = f"its reply may have {room} of {wanted:,} tokens" if room else "its reply stays empty"
+        full = f"the model's context of {limit:,} tokens is full: {where} begins with {len(prompt):,}"
+        log.warning("%s, %s; later ones like it are not told", full, cut)
+    return room
+
+
+_told_limits: set[int] = set()

@@ -17,7 +17,7 @@ from smopd.files import digest
 from smopd.models import resolve_adapter
 from smopd.printing import output, say
 from smopd.progress import track
-from smopd.rollout.choice import resolve_engine
+from smopd.rollout.engine import resolve_engine
 from smopd.runs.evaluations import BASE, evaluate_side, evaluations_to_compare, slug
 from smopd.runs.layout import EVAL
 from smopd.runs.target import Target, resolve_target

@@ -25,7 +25,7 @@ from smopd.config_io import flatten, to_toml
 from smopd.errors import UserError
 from smopd.printing import console, guard_logs, output, say, silent
 from smopd.progress import not_judged, track, training_note
-from smopd.rollout.choice import engine_line
+from smopd.rollout.engine import engine_line
 from smopd.runs.layout import CONFIG, WARNINGS, is_run
 from smopd.verify import load_verifiers
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair

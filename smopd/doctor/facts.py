@@ -13,7 +13,7 @@ from transformers import AutoModel, Qwen3Config
 from smopd import machine
 from smopd.config import load_config
 from smopd.machine import CudaDevice
-from smopd.rollout.choice import choose_engine
+from smopd.rollout.engine import choose_engine
 from smopd.scoring import kernel, passes
 from smopd.scoring.losses import Divergence
 from smopd.verify.sandbox import isolation

@@ -30,7 +30,7 @@ from smopd.planning.shapes import SHAPES, Shape
 from smopd.pocket import MODEL_DIR
 from smopd.rollout import Conversation, Driver, Engine, Rollout, Sampling, Stop, Turn
 from smopd.rollout.assembly import make_engine
-from smopd.rollout.hf_generate import StockEngine
+from smopd.rollout.hf import StockEngine
 from smopd.runs.writer import RunFolder
 from smopd.scoring import gjs, passes, plain, token_stats
 from smopd.seeds import rng, torch_generator

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from smopd.chat.views import View
+from smopd.chat.messages import View
 from smopd.data import Example, load_examples, scorable
 from smopd.errors import UserError
 from smopd.rollout.driver import Conversation, Driver, Seed

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from smopd.chat.messages import Clean
-from smopd.chat.views import View
+from smopd.chat.messages import Clean, View
+from smopd.chat.template import refuse_too_long
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.errors import UserError
@@ -22,10 +22,8 @@ from smopd.files import digest, file_digest, read_python
 from smopd.machine import code_version
 from smopd.models.adapter_files import TEACHER_WEIGHTS, WEIGHTS, averaged_teacher
 from smopd.models.loading import check_model, weights_digest
-from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
-from smopd.rollout.engine import refuse_unready, traits_of
-from smopd.rollout.lengths import refuse_too_long
+from smopd.rollout.engine import refuse_unready, resolve_engine, traits_of
 from smopd.rollout.openai import ChatDriver
 from smopd.tracking import Track, quiet
 from smopd.verify import tasks

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from smopd import files
-from smopd.chat.views import VIEWS
+from smopd.chat.messages import VIEWS
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome

@@ -73,7 +73,7 @@ class TokenRecorder:
         }  # fmt: skip
         columns = {name: values[name].cpu().to(getattr(torch, kind)) for name, kind in TYPES.items()}
         others = Others.of(ids.cpu(), profile.top_tokens.cpu(), profile.top_logps.cpu())
-        pieces = self.driver.renderer.pieces(sorted({*ids.unique().tolist(), *others.ids()}))
+        pieces = self.driver.renderer.pieces(sorted({*ids.unique().tolist(), *others.tokens.tolist()}))
         return columns, others, pieces
 
 

@@ -8,10 +8,8 @@ class Settings(Section):
 
 
 def plan(s: Settings) -> "parts.Plan":
-    loss = scoring.gjs(s.beta)
-    term = parts.Term(
-        "answer", parts.answer, parts.whole_task, loss, mean_over="all", per="batch", weights="base"
-    )
+    seen, loss = parts.whole_task, scoring.gjs(s.beta)
+    term = parts.Term("answer", parts.answer, seen, loss, mean_over="all", per="batch", weights="base")
     return parts.Plan((Play(),), (term,))
 
 

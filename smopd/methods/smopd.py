@@ -67,14 +67,11 @@ class Settings(Section):
 
 def plan(s: Settings) -> "parts.Plan":
     if s.clip_mode != "hard" and s.clip_level == "vocab":
-        raise UserError(
-            f"objective.clip_mode: {s.clip_mode} caps a whole position; set objective.clip_level=position"
-        )
+        way = "set objective.clip_level=position"
+        raise UserError(f"objective.clip_mode: {s.clip_mode} caps a whole position; {way}")
     if s.keep == 1 and (s.ranking != "entropy" or s.denominator != "kept"):
-        raise UserError(
-            "objective.ranking, objective.denominator: there is no mask with objective.keep=1; "
-            "lower it, e.g. to 0.8"
-        )
+        problem = "there is no mask with objective.keep=1; lower it, e.g. to 0.8"
+        raise UserError(f"objective.ranking, objective.denominator: {problem}")
     if not (s.middle or s.answer or (s.full and s.rho)):
         raise UserError("objective.middle, objective.answer, objective.full: every term is off; leave one on")
     entry_cap = s.clip if s.clip_level == "vocab" else None
@@ -82,12 +79,9 @@ def plan(s: Settings) -> "parts.Plan":
     limit = s.clip_times if s.clip_mode == "relative" else s.clip
     cap = parts.no_cap if entry_cap or s.balance else caps[s.clip_mode](limit)
     ranking = {
-        "entropy": parts.entropy,
-        "random": parts.at_random,
-        "divergence": parts.divergence,
-        "inverted": parts.inverted_entropy,
-        "soft-or": parts.soft_or(),
-    }[s.ranking]
+        "entropy": parts.entropy, "random": parts.at_random, "divergence": parts.divergence,
+        "inverted": parts.inverted_entropy, "soft-or": parts.soft_or(),
+    }[s.ranking]  # fmt: skip
     mask: Any = parts.after(s.mask_after, parts.top(ranking, s.keep, s.quantile))
     every: Any = parts.every_token
     if s.importance_cap:

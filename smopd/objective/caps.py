@@ -56,8 +56,7 @@ class Cap:
 
     def has_gradient(self, cost: torch.Tensor) -> torch.Tensor:
         """Which tokens keep a gradient. A cost that is not a number does: it must be seen in the gradient."""
-        keeps_all = self.kind in ("scale", "soft")
-        return torch.ones_like(cost, dtype=torch.bool) if keeps_all else ~self.over(cost)
+        return torch.ones_like(cost, dtype=torch.bool) if self.kind in ("scale", "soft") else ~self.over(cost)
 
 
 no_cap = Cap()

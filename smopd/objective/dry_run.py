@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
+from smopd.chat.messages import user_turns
 from smopd.chat.template import Renderer
-from smopd.chat.views import user_turns
 from smopd.data.example import Example
 from smopd.lazy import torch
 from smopd.objective.grades import grade_groups

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import exp
 from statistics import fmean, pstdev, stdev
 from typing import Any
@@ -60,7 +59,7 @@ def _check_advantages(returned: Any, count: int) -> Sequence[Any]:
     return values
 
 
-def _group_weight(text: str, values: Callable[[list[Tokens]], list[float]]) -> Weight:
+def _group_weight(text: str, values: Callable[[list[Tokens]], list[float]], **known: Any) -> Weight:
     """A weight by what `values` makes of the replies of one group, wherever in the step they are scored."""
 
     def over(replies: Sequence[Tokens]) -> list[Any]:
@@ -70,7 +69,7 @@ def _group_weight(text: str, values: Callable[[list[Tokens]], list[float]]) -> W
                 weights[k] = torch.full_like(replies[k].entropy, value)
         return weights
 
-    return Weight(text, over, "batch")
+    return Weight(text, over, "batch", **known)
 
 
 def group_share(logps: str, slope: float) -> Weight:
@@ -83,7 +82,7 @@ def group_share(logps: str, slope: float) -> Weight:
         scores = {sample: slope * fmean(values) for sample, values in by_sample.items()}
         return [1 / sum(exp(score - scores[t.reply.sample]) for score in scores.values()) for t in group]
 
-    return replace(_group_weight(f"group_share({logps}, {slope:g})", shares), selects=False)
+    return _group_weight(f"group_share({logps}, {slope:g})", shares, selects=False)
 
 
 def group_advantage(reward: Callable[[Tokens], float], eps: float = 1e-6, unbiased: bool = False) -> Weight:
@@ -96,4 +95,4 @@ def group_advantage(reward: Callable[[Tokens], float], eps: float = 1e-6, unbias
         return centred([reward(tokens) for tokens in group], eps=eps, unbiased=unbiased)
 
     name = getattr(reward, "__name__", "reward")
-    return replace(_group_weight(f"group_advantage({name})", advantages), function=reward)
+    return _group_weight(f"group_advantage({name})", advantages, function=reward)

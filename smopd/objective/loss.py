@@ -62,13 +62,9 @@ class RolloutLoss:
 
 
 def term_loss(
-    term: Term,
-    replies: Sequence[Reply],
-    stats: Sequence[TokenStats],
-    correct: bool,
-    zero: torch.Tensor,
-    pool_share: float | None = None,
-) -> TermLoss:
+    term: Term, replies: Sequence[Reply], stats: Sequence[TokenStats], correct: bool,
+    zero: torch.Tensor, pool_share: float | None = None,
+) -> TermLoss:  # fmt: skip
     """The term's loss of one rollout; `pool_share`: what its sum is times, if divided once for a pool."""
     if not stats:
         return TermLoss(zero)
@@ -148,22 +144,13 @@ def key_of(reply: Reply) -> tuple[str, int, str, int]:
 
 
 def rollout_loss(
-    middle: Sequence[TokenStats],
-    answer: TokenStats | None,
-    full: TokenStats | None = None,
-    *,
-    correct: bool = False,
-    keep: float = 1.0,
-    eta: float = 0.0,
-    clip: float = 0.5,
-    eps: float = 1e-6,
-    interpolation: Interpolation = "linear",
+    middle: Sequence[TokenStats], answer: TokenStats | None, full: TokenStats | None = None, *,
+    correct: bool = False, keep: float = 1.0, eta: float = 0.0, clip: float = 0.5, eps: float = 1e-6,
+    interpolation: Interpolation = "linear", noise: Sequence[torch.Tensor] | None = None,
     ranking: Literal["entropy", "random", "divergence", "inverted"] = "entropy",
-    noise: Sequence[torch.Tensor] | None = None,
-    denominator: Literal["kept", "all"] = "kept",
-    clip_mode: Literal["hard", "scale"] = "hard",
+    denominator: Literal["kept", "all"] = "kept", clip_mode: Literal["hard", "scale"] = "hard",
     importance: Sequence[torch.Tensor] | None = None,
-) -> RolloutLoss:
+) -> RolloutLoss:  # fmt: skip
     """The paper's loss, for loops that are not ours: L_mid + L_answer (+ L_full where that branch was drawn),
     as three terms. Replies without tokens are not eligible and add nothing.
 

@@ -85,9 +85,8 @@ class Term:
         for part, words in (("mean_over", MeanOver), ("per", Per), ("weights", Weights)):
             check_word(f"{here}{part}", getattr(self, part), get_args(words))
         require(is_number(self.scale), f"{here}scale", self.scale, "a finite number")
-        require(
-            isinstance(self.auxiliary, Auxiliary | None), f"{here}auxiliary", self.auxiliary, "an Auxiliary"
-        )
+        known = isinstance(self.auxiliary, Auxiliary | None)
+        require(known, f"{here}auxiliary", self.auxiliary, "an Auxiliary")
         costs = hasattr(self.loss, "name") and callable(getattr(self.loss, "value", None))
         expected = "a row loss such as reverse_kl(), or a function marked with @row_loss"
         require(costs and not isinstance(self.loss, type), f"{here}loss", self.loss, expected)
@@ -109,7 +108,6 @@ class Term:
 
     @property
     def selects(self) -> bool:
-        """Whether it chooses among its tokens."""
         return as_weight(self.tokens).selects
 
     @property

@@ -10,12 +10,8 @@ from smopd.seeds import rng
 
 
 def where(condition: Callable[[Reply], bool], name: str = "") -> Replies:
-    """The replies for which a condition holds."""
-
-    def chosen(replies: Sequence[Reply], moment: Moment) -> list[Reply]:
-        return [reply for reply in replies if condition(reply)]
-
-    return set_name(chosen, name or f"where({part_name(condition)})")
+    name = name or f"where({part_name(condition)})"
+    return set_name(lambda replies, moment: [reply for reply in replies if condition(reply)], name)
 
 
 every = where(lambda reply: True, "every")

@@ -45,11 +45,9 @@ def scoring_requests(
             for term in plan.scored if reply.tokens else ():
                 if key_of(reply) not in chosen[term.name]:
                     continue
-                contexts = teacher_contexts(term, reply, peers)
-                if term.teacher and not contexts:
+                if not (contexts := teacher_contexts(term, reply, peers)) and term.teacher:
                     continue
-                more = _further_contexts(term, reply, peers)
-                if term.auxiliary and not more:
+                if not (more := _further_contexts(term, reply, peers)) and term.auxiliary:
                     continue
                 weights = term.weights if term.teacher else NO_TEACHER
                 auxiliary = (term.auxiliary.weights if term.auxiliary else NO_TEACHER, more)

@@ -141,9 +141,7 @@ def weights_of(weight: TokenWeight, replies: Sequence[Tokens]) -> list[torch.Ten
         return [checked_vector(w, len(reply.entropy)).to(reply.entropy) for w, reply in pairs]
 
 
-every_token = Weight(
-    "every_token", lambda replies: [torch.ones_like(r.entropy) for r in replies], selects=False
-)
+every_token = Weight("every_token", lambda parts: [torch.ones_like(t.entropy) for t in parts], selects=False)
 
 
 def set_name(function: F, name: str) -> F:
@@ -198,11 +196,8 @@ def keep_mask(
     below, above = ordered[floor(rank)], ordered[ceil(rank)]
     threshold = {
         "linear": torch.minimum(below + (rank - floor(rank)) * (above - below), above),
-        "lower": below,
-        "higher": above,
-        "midpoint": (below + above) / 2,
-        "nearest": ordered[round(rank)],
-    }[interpolation]
+        "lower": below, "higher": above, "midpoint": (below + above) / 2, "nearest": ordered[round(rank)],
+    }[interpolation]  # fmt: skip
     return entropy.detach() >= threshold
 
 

@@ -7,8 +7,7 @@ from itertools import chain, count, islice, product, takewhile
 from math import ceil, hypot, prod
 from typing import Literal, NamedTuple
 
-from smopd.chat.messages import Message
-from smopd.chat.views import View, user_turns
+from smopd.chat.messages import Message, View, user_turns
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.objective.plan import Plan

@@ -10,7 +10,7 @@ from smopd.errors import UserError
 from smopd.planning.averages import Averages, find_averages
 from smopd.planning.load import Packed, largest_load
 from smopd.planning.shapes import GPUS, PROJECTIONS, Gpu, Names, Shape, adapted_projections, find_shape
-from smopd.rollout.buffers import GROWTH, static_shape
+from smopd.rollout.batches import GROWTH, static_shape
 from smopd.rollout.engine import traits_of
 from smopd.scoring.chunks import CHUNK_BYTES, device_rows
 

@@ -14,8 +14,7 @@ from smopd.planning.averages import Averages, find_averages
 from smopd.planning.load import Load, step_load
 from smopd.planning.memory import FLOAT, WIDTHS, Memory, cache_token_bytes, memory, weight_bytes
 from smopd.planning.shapes import Gpu, Shape, adapted_projections
-from smopd.rollout.choice import with_chosen_engine
-from smopd.rollout.engine import traits_of
+from smopd.rollout.engine import traits_of, with_chosen_engine
 
 Change = tuple[str, Any]  # a setting and its new value
 WORTH = 0.99  # a change must bring the peak below this share of it

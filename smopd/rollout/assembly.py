@@ -16,9 +16,8 @@ from smopd.models import load_model, load_renderer
 from smopd.models.adapter_files import check_fit, copy_adapter, largest_rank, load_adapter
 from smopd.models.loading import check_model, skeleton
 from smopd.plugins import calling, load_python, unexpected
-from smopd.rollout.choice import resolve_engine
 from smopd.rollout.driver import Driver
-from smopd.rollout.engine import TRAITS, Engine, Sampling, traits_of
+from smopd.rollout.engine import TRAITS, Engine, Sampling, resolve_engine, traits_of
 from smopd.rollout.openai import ChatDriver, ChatEndpoint
 from smopd.settings import Settings
 from smopd.tracking import Track, quiet
@@ -46,13 +45,9 @@ def refuse_processes(settings: Settings, count: int) -> None:
 
 
 def make_engine(
-    settings: Settings,
-    renderer: Renderer,
-    batch: int,
-    folder: Path,
-    model: Module | None = None,
-    rank: int = 0,
-) -> Engine:
+    settings: Settings, renderer: Renderer, batch: int, folder: Path,
+    model: Module | None = None, rank: int = 0,
+) -> Engine:  # fmt: skip
     """The engine that the settings name: around `model`, or with adapters up to `rank` through `folder`."""
     settings = resolve_engine(settings)
     refuse_endpoint(settings)
@@ -96,7 +91,6 @@ def evaluation_sampling(settings: Settings) -> Sampling:
 def evaluation_driver(
     settings: Settings, adapter: Path | None = None, track: Track = quiet
 ) -> Iterator[Player]:
-    """Plays an evaluation's conversations inside this block, with an adapter if given."""
     sampling, limit = evaluation_sampling(settings), settings.eval.middle_tokens
     if not traits_of(settings.engine.kind).token_ids:
         if adapter:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-from smopd.rollout.buffers import GROWTH
+from smopd.rollout.batches import GROWTH
 from smopd.rollout.engine import Dialogue, Sampled, Sampling, send
 from smopd.rollout.kv import KeysValues, RowCache
 from smopd.rollout.sampler import pick

@@ -4,13 +4,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smopd.chat.contexts import DirtyContext, History
-from smopd.chat.messages import Clean, clean_messages
-from smopd.chat.template import Renderer
-from smopd.chat.views import View, user_turns
+from smopd.chat.messages import Clean, View, clean_messages, user_turns
+from smopd.chat.template import DirtyContext, History, Renderer, room_left
 from smopd.data import Example
 from smopd.rollout.engine import Dialogue, Engine, ReplyRequest, Sampling, Session, Stop, converse_in_rounds
-from smopd.rollout.lengths import room_left
 from smopd.rollout.play import numbered
 from smopd.seeds import derive
 
@@ -105,13 +102,11 @@ class Driver:
         users = user_turns(example, view)
         if view == "teacher":
             conversation.asked, conversation.turns = [*users], [UNANSWERED] * len(users)
-            places = range(len(users))
-            return [self._answer_clean(request, turn, conversation.turns, turn) for turn in places]
+            return [self._ask_clean(request, turn, conversation.turns, turn) for turn in range(len(users))]
         conversation.cut = request.max_turns is not None and request.max_turns < len(users)
         of = [numbered((example.id, turn), request.sample) for turn in range(len(users))]
         seeds = [derive(*request.seed, view, *numbers) for numbers in of]
-        last = [turn == len(users) - 1 for turn in range(len(users))]
-        steps = list(zip(users, seeds, last, strict=True))
+        steps = list(zip(users, seeds, [False] * (len(users) - 1) + [True], strict=True))
         return [self._converse(conversation, steps[: request.max_turns])]
 
     def _run(self, dialogues: Sequence[Dialogue], continuous: bool = False) -> None:
@@ -131,12 +126,10 @@ class Driver:
         """A reply to each (example, turn, sample) in the context a teacher sees for that turn."""
         turns = [UNANSWERED] * len(asked)
         requests = [(ConversationRequest(e, "teacher", seed, sample), turn) for e, turn, sample in asked]
-        self._run([self._answer_clean(t, turn, turns, i) for i, (t, turn) in enumerate(requests)])
+        self._run([self._ask_clean(t, turn, turns, i) for i, (t, turn) in enumerate(requests)])
         return turns
 
-    def _answer_clean(
-        self, request: ConversationRequest, turn: int, turns: list[Turn], place: int
-    ) -> Dialogue:
+    def _ask_clean(self, request: ConversationRequest, turn: int, turns: list[Turn], place: int) -> Dialogue:
         example = request.example
         prompt = self.renderer.ids(clean_messages(example, turn, self.clean))
         seed = derive(*request.seed, "teacher", *numbered((example.id, turn), request.sample))

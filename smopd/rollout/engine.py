@@ -1,16 +1,23 @@
-"""The protocol every rollout engine keeps: token ids in, token ids out, one seed a reply."""
+"""The protocol every rollout engine keeps: token ids in, token ids out, one seed a reply. And which engine
+`engine.kind = "auto"` is; a run folder keeps "auto": it may go on where that is another.
+"""
 
+import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from smopd.errors import UserError
+from smopd.machine import engine_facts
 from smopd.plugins import load_python
-from smopd.settings import AUTO, EngineSettings
+from smopd.settings import AUTO, EngineSettings, Settings
 
+log_once = cache(logging.getLogger("smopd").info)
+S = TypeVar("S", bound=Settings)
 SaveAdapter = Callable[[Path], None]  # writes the student's adapter into a folder, in plain PEFT format
 
 
@@ -96,7 +103,7 @@ TRAITS = {
 
 def traits_of(kind: str) -> Traits:
     """What the engine of that name can do, or the one in a Python file of the user's."""
-    if kind == AUTO:  # for plans, as on a GPU: a run has its engine chosen before (choice.py)
+    if kind == AUTO:  # for plans, as on a GPU: a run has its engine chosen before (`resolve_engine`)
         return TRAITS["vllm"]
     if kind in TRAITS:
         return TRAITS[kind]
@@ -112,6 +119,45 @@ def refuse_unready(engine: EngineSettings) -> None:
         raise UserError("engine.kind: vllm is not installed: pip install 'smopd[vllm]'")
     if engine.kind == "vllm-http" and not engine.servers:
         raise UserError('engine.servers: engine.kind = "vllm-http" needs the base URLs of vLLM servers')
+
+
+def choose_engine(settings: Settings, cuda: bool, vllm: bool, processes: int) -> tuple[str, str]:
+    """Engine and reason, from whether there is a CUDA device and vLLM, and how many processes train."""
+    if not cuda:
+        return "hf", "no CUDA device"
+    if settings.model.quantize != "none":
+        return "hf", "vLLM would sample from another model than the quantized one that is trained"
+    if Path(settings.model.path).suffix == ".gguf":
+        return "hf", "a GGUF file, whose weights transformers reads into plain numbers"
+    if not vllm:
+        return "hf", "vLLM is not installed: make gpu"
+    if processes > 1:
+        # vLLM in a process takes torch's default process group for its own, and that is the trainer's here.
+        # Servers sample for all processes.
+        return "hf", f"{processes} processes; engine.kind=vllm-http would sample with servers"
+    return "vllm", "CUDA device and vLLM found"
+
+
+def with_chosen_engine(settings: S, cuda: bool, vllm: bool, processes: int) -> S:
+    if settings.engine.kind != AUTO:
+        return settings
+    kind, _ = choose_engine(settings, cuda, vllm, processes)
+    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"kind": kind})})
+
+
+def resolve_engine(settings: S) -> S:
+    """The settings with a concrete engine, for this machine; logs once which one and why."""
+    if settings.engine.kind != AUTO:
+        return settings
+    log_once(engine_line(settings))
+    return with_chosen_engine(settings, *engine_facts())
+
+
+def engine_line(settings: Settings) -> str:
+    """What `auto` is on this machine, and why; empty for a concrete engine."""
+    if settings.engine.kind != AUTO:
+        return ""
+    return "engine.kind auto: {} ({})".format(*choose_engine(settings, *engine_facts()))
 
 
 class Engine(Protocol):

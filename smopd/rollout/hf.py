@@ -1,5 +1,6 @@
 """The transformers engine: its own sampling loop, with keys and values kept from turn to turn, on CUDA with
-static shapes and CUDA graphs (static.py). Models that this cannot serve are sampled as `StockEngine` does.
+static shapes and CUDA graphs (static.py). Models that this cannot serve are sampled as `StockEngine` does, by
+left-padded `generate` from scratch: the reference and fallback.
 """
 
 import logging
@@ -12,14 +13,14 @@ from peft import PeftModel
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn import Module
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from smopd.models.adapters import evaluating
-from smopd.rollout.buffers import GROWTH, static_shape
+from smopd.rollout import engine as engines
+from smopd.rollout.batches import GROWTH, PADDING, shared_prefixes, static_shape
 from smopd.rollout.continuous import ContinuousBatch
 from smopd.rollout.engine import Dialogue, Prompts, Sampled, Sampling, SaveAdapter, Session, Sessions, Stop
-from smopd.rollout.hf_generate import StockEngine
 from smopd.rollout.kv import BufferLayer, Kept, RowCache
-from smopd.rollout.prefixes import PADDING, shared_prefixes
 from smopd.rollout.sampler import pick, uniforms
 from smopd.rollout.static import LOOK, Capture, CudaGraphs, StaticSteps
 from smopd.scoring import attention
@@ -28,10 +29,67 @@ from smopd.scoring.passes import packable
 log = logging.getLogger("smopd")
 
 
+class Drawn(LogitsProcessor):
+    """Picks each row's next token and leaves only that one: greedy search then is an exact sampler."""
+
+    def __init__(self, sampling: Sampling, uniforms_BM: Tensor, prompt_length: int) -> None:
+        self.sampling, self.uniforms_BM, self.prompt_length = sampling, uniforms_BM, prompt_length
+        self.logps: list[Tensor] = []
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        position = input_ids.shape[1] - self.prompt_length
+        chosen_B, logp_B = pick(scores, self.sampling, self.uniforms_BM[:, position])
+        self.logps.append(logp_B)
+        return torch.full_like(scores, float("-inf")).scatter_(-1, chosen_B[:, None], 0.0)  # type: ignore[return-value]
+
+
+class StockEngine(engines.Engine):
+    """Samples with a transformers model (PEFT-wrapped or not) in batches of at most `batch` prompts."""
+
+    traits = engines.TRAITS["hf"]
+
+    def __init__(self, model: Module, end_ids: Sequence[int], batch: int = 64) -> None:
+        self.model: PreTrainedModel = model  # type: ignore[assignment]
+        self.end_ids, self.batch, self.usage = list(end_ids), batch, engines.Usage()
+
+    @torch.no_grad()
+    def generate(
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, sessions: Sessions = None
+    ) -> list[Sampled]:
+        # Prompts of like length share a batch: less padding. Replies do not depend on the grouping.
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        replies: dict[int, Sampled] = {}
+        with evaluating(self.model):
+            for first in range(0, len(order), self.batch):
+                chosen = order[first : first + self.batch]
+                drawn = self._generate([prompts[i] for i in chosen], [seeds[i] for i in chosen], sampling)
+                replies.update(zip(chosen, drawn, strict=True))
+        return [replies[i] for i in range(len(prompts))]
+
+    def _generate(self, prompts: list[Sequence[int]], seeds: list[int], sampling: Sampling) -> list[Sampled]:
+        device, limit = next(self.model.parameters()).device, sampling.max_tokens
+        longest = max(map(len, prompts))
+        pad = self.end_ids[0]  # any id will do: padding is hidden by the attention mask, not by its id
+        ids = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=device)
+        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
+        drawn = Drawn(sampling, torch.stack([uniforms(seed, limit) for seed in seeds]).to(device), longest)
+        ends = {"eos_token_id": self.end_ids, "pad_token_id": pad}
+        config = GenerationConfig(max_new_tokens=limit, do_sample=False, num_beams=1, **ends)
+        how: Any = {"generation_config": config, "logits_processor": LogitsProcessorList([drawn])}
+        output: Any = self.model.generate(input_ids=ids, attention_mask=mask, **how)  # type: ignore[operator]
+        logps = torch.stack(drawn.logps, dim=1).tolist()
+        tokens = sum(map(len, prompts))
+        self.usage.add(tokens, 0, ids.numel() - tokens)
+        return [self._cut(*row) for row in zip(output[:, longest:].tolist(), logps, strict=True)]
+
+    def _cut(self, tokens: list[int], logps: list[float]) -> Sampled:
+        """The row up to its first end token; what stands behind it is padding."""
+        end = next((place + 1 for place, token in enumerate(tokens) if token in self.end_ids), None)
+        return Sampled(tuple(tokens[:end]), Stop.END if end else Stop.LENGTH, tuple(logps[:end]))
+
+
 @dataclass
 class ReplyRow:
-    """One reply that is being sampled."""
-
     prompt: list[int]
     draws: Tensor  # one for each token that it may have
     session: Session | None
@@ -59,14 +117,9 @@ class HFEngine(StockEngine):
     """
 
     def __init__(
-        self,
-        model: Module,
-        end_ids: Sequence[int],
-        batch: int = 64,
-        cache_mb: int = 4096,
-        static: bool | None = None,
-        graphs: Callable[[], Capture] | None = CudaGraphs,
-    ) -> None:
+        self, model: Module, end_ids: Sequence[int], batch: int = 64, cache_mb: int = 4096,
+        static: bool | None = None, graphs: Callable[[], Capture] | None = CudaGraphs,
+    ) -> None:  # fmt: skip
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         super().__init__(base, end_ids, batch)
         self.limit = cache_mb * 2**20
@@ -143,11 +196,8 @@ class HFEngine(StockEngine):
         return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
 
     def _sample(self, rows: list[ReplyRow], sampling: Sampling) -> None:
-        """Fill in the rows' replies, all of them in one batch at the start."""
-        logits_BV, cache = self.prefill(rows, sampling.max_tokens)
-        draws_BM = torch.stack([row.draws for row in rows]).to(self.model.device)
         decode = self._decode_static if self.static else self._decode
-        decode(rows, sampling, logits_BV, draws_BM, cache)
+        decode(rows, sampling, *self.prefill(rows, sampling.max_tokens))
 
     def prefill(self, rows: list[ReplyRow], tokens: int) -> tuple[Tensor, RowCache]:
         """Logits [B, V] after the rows' prompts, and keys and values with room for `tokens` more columns."""
@@ -190,10 +240,9 @@ class HFEngine(StockEngine):
         ids = [[0] * (block - len(row.prompt)) + row.prompt[row.shared :] for row in rows]
         return self._forward(torch.tensor(ids, device=device), rows, cache), cache
 
-    def _decode(
-        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
-    ) -> None:
+    def _decode(self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, cache: RowCache) -> None:
         """Token by token, with a cache that is as wide as it has to be and loses rows that have ended."""
+        draws_BM = torch.stack([row.draws for row in rows]).to(self.model.device)
         for position in range(sampling.max_tokens):
             chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, position])
             for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
@@ -211,10 +260,11 @@ class HFEngine(StockEngine):
         self.keep(rows, cache)
 
     def _decode_static(
-        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, draws_BM: Tensor, cache: RowCache
+        self, rows: list[ReplyRow], sampling: Sampling, logits_BV: Tensor, cache: RowCache
     ) -> None:
         """A few tokens at a time; shapes change only where half of the rows ended or all columns are used."""
-        device, arena = draws_BM.device, self.steps.arena
+        device, arena = self.model.device, self.steps.arena
+        draws_BM = torch.stack([row.draws for row in rows]).to(device)
         chosen_B, logp_B = pick(logits_BV, sampling, draws_BM[:, 0])
         for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
             row.add([token], [logp], self.end_ids)
@@ -247,8 +297,7 @@ class HFEngine(StockEngine):
         real_BC = columns >= starts_B1
         # Padding sees itself: a row that sees nothing has no softmax.
         mask_BQC = (real_BC[:, None] & (columns <= new[:, None])) | (columns == new[:, None])
-        places_BQ = (new - starts_B1).clamp_min(0)
-        return self._logits(ids_BQ, mask_BQC[:, None], places_BQ, cache)
+        return self._logits(ids_BQ, mask_BQC[:, None], (new - starts_B1).clamp_min(0), cache)
 
     def _logits(self, ids_BQ: Tensor, mask: Tensor, places_BQ: Tensor, cache: RowCache) -> Tensor:
         """[B, V] behind the last token of every row."""

@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from smopd.rollout.buffers import GROWTH
-from smopd.rollout.prefixes import common_length
+from smopd.rollout.batches import GROWTH, common_length
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,7 @@ class BufferLayer(DynamicLayer):
 
     def __init__(self, number: int, used: int, room: int, rows: KeptRows, make: MakeBuffer | None) -> None:
         super().__init__()
-        self.number, self.room, self.rows, self.make = number, room, rows, make
-        self.used = used  # columns
+        self.number, self.used, self.room, self.rows, self.make = number, used, room, rows, make
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         rows, heads, new, width = key_states.shape

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from smopd.chat.messages import Clean, Message, clean_messages, system_messages, user
-from smopd.chat.views import View, user_turns
+from smopd.chat.messages import Clean, Message, View, clean_messages, system_messages, user, user_turns
 from smopd.data import Example
 from smopd.errors import UserError
 from smopd.formatting import one_line

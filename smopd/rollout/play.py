@@ -7,9 +7,10 @@ the rollouts of one drawn example: one that a step draws twice makes two groups 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
-from smopd.chat.views import VIEWS, View
+from smopd.chat.messages import VIEWS, View
 from smopd.data.example import Example
 from smopd.plugins import calling, check_function, check_word, is_number, require, unexpected
 from smopd.seeds import rng
@@ -150,13 +151,8 @@ def numbered(parts: Draw, sample: int) -> Draw:
 
 def samples_of(examples: Sequence[Example], samples: int) -> list[tuple[Example, int]]:
     """Each example `samples` times with sample numbers; one that comes again goes on counting."""
-    seen: dict[str, int] = defaultdict(int)
-    items = []
-    for example in examples:
-        for _ in range(samples):
-            items.append((example, seen[example.id]))
-            seen[example.id] += 1
-    return items
+    numbers: dict[str, count[int]] = defaultdict(count)
+    return [(example, next(numbers[example.id])) for example in examples for _ in range(samples)]
 
 
 def drawn_plays(plays: Sequence[Play], draw: Draw, example: Example, sample: int) -> list[Play]:

@@ -88,7 +88,7 @@ class Pool(Generic[S]):
         self.width = self.concurrency * len(self.servers)  # and together
         self._changed = threading.Condition()
         self._calls: list[Cancellation] = []  # of those under way
-        self._homes: dict[str, Server] = {}
+        self.homes: dict[str, Server] = {}  # of conversations, by name: a server may keep their prefixes
 
     def cancel(self) -> None:
         """End every call that is under way, in other threads."""
@@ -120,9 +120,6 @@ class Pool(Generic[S]):
         finally:
             self._calls.remove(cancellation)
 
-    def clear_affinity(self) -> None:
-        self._homes.clear()
-
     def backoff(self, failures: int, key: int | str) -> float:
         """Doubling seconds, a little different for each request: what failed together comes back apart."""
         share = derive("pause", key, failures) / 2**63
@@ -133,7 +130,7 @@ class Pool(Generic[S]):
         tried: set[Server] = set()
         rounds = 0
         while True:
-            server, epoch = self._take(tried, self._homes.get(name))
+            server, epoch = self._take(tried, self.homes.get(name))
             try:
                 result = send(server)
             except Unreachable as error:
@@ -145,7 +142,7 @@ class Pool(Generic[S]):
                     if server.epoch == epoch:
                         server.unavailable_reason = ""
                     if name:
-                        self._homes[name] = server
+                        self.homes[name] = server
                 return result
             finally:
                 with self._changed:

@@ -20,10 +20,9 @@ class Talk:
     """
 
     def __init__(self, players: Mapping[str, Player], example: Example, seed: Seed, waiting: Waiting) -> None:
-        self.players, self.example, self.seed, self.waiting = dict(players), example, seed, waiting
         if not example.shards:  # any reply may be the last: each may be as long as an answer
-            for name, player in players.items():
-                self.players[name] = replace(player, middle_tokens=player.sampling.max_tokens)
+            players = {n: replace(p, middle_tokens=p.sampling.max_tokens) for n, p in players.items()}
+        self.players, self.example, self.seed, self.waiting = players, example, seed, waiting
         self.told: list[str] = []
         self.sides: dict[str, Conversation] = {}
         self.reset()

@@ -101,7 +101,7 @@ class VLLMServers(Engine):
             raise ValueError("made for a base model: VLLMServers(rank=0)")
         old, new = self._adapter, self._store.write(version, save)
         self._adapter = new
-        self._pool.clear_affinity()
+        self._pool.homes.clear()
         self._pool.each(lambda server: self._load(server, new))
         if old not in self._pinned:
             self._store.drop(old)

@@ -83,7 +83,7 @@ def token_columns(
         for k, model in enumerate(MODELS):
             others[model] = Others.of(tensors["token"], top_tokens[:, k], top_logps[:, k])
     selecting = [term.name for term in plan.terms if term.selects]
-    occurring = set(tensors["token"].unique().tolist()).union(*(o.ids() for o in others.values()))
+    occurring = set(tensors["token"].unique().tolist()).union(*(o.tokens.tolist() for o in others.values()))
     pieces = renderer.pieces(sorted(occurring))
     return Columns(tensors, list(ids), terms, selecting, [*map(str, views)], others, pieces)
 

@@ -9,10 +9,12 @@ above it and to itself, so the work is that of the separate sequences with their
 file or of `flex`. Beside a tree the mask is passed all the same: what ignores the tree is slower, not wrong.
 """
 
+from itertools import chain
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -27,17 +29,10 @@ def install() -> None:
 
 
 def tree_or_sdpa_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | BlockMask | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    prefix_tree: list[Segment] | None = None,
-    shared_heads: bool = False,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor,
+    attention_mask: Tensor | BlockMask | None, dropout: float = 0.0, scaling: float | None = None,
+    prefix_tree: list[Segment] | None = None, shared_heads: bool = False, **kwargs: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """transformers' "sdpa", or what a call asks for: a block mask, `prefix_tree` or `shared_heads`."""
     if isinstance(attention_mask, BlockMask):
         assert not dropout, "flex_attention has no dropout"
@@ -52,23 +47,18 @@ def tree_or_sdpa_attention(
 
 
 def tree_attention(
-    query: torch.Tensor,  # [1, H, L, D]
-    key: torch.Tensor,  # [1, K, L, D], K divides H
-    value: torch.Tensor,
-    segments: list[Segment],
-    dropout: float = 0.0,
-    scaling: float | None = None,
-) -> torch.Tensor:
-    """[1, H, L, D] of one packed row."""
-    heads, kv_heads, width = query.shape[1], key.shape[1], query.shape[-1]
-    group = heads // kv_heads
+    query: Tensor, key: Tensor, value: Tensor, segments: list[Segment],
+    dropout: float = 0.0, scaling: float | None = None,
+) -> Tensor:  # fmt: skip
+    """[1, H, L, D] of one packed row, from queries like that, keys and values [1, K, L, D]; K divides H."""
+    kv_heads, width = key.shape[1], query.shape[-1]
+    group = query.shape[1] // kv_heads
     lengths = [segment.stop - segment.start for segment in segments]
     blocks = [[min(QUERIES, length - first) for first in range(0, length, QUERIES)] for length in lengths]
     # Splitting once and joining runs, rather than picking rows, keeps the backward pass to the rows that were
     # used. A group's queries stand one after the other before the head they share, which is not repeated.
     keys, values = key.split(lengths, dim=2), value.split(lengths, dim=2)
-    counts = [count for of_segment in blocks for count in of_segment]
-    queries = iter(query.view(kv_heads, group, -1, width).split(counts, dim=2))
+    queries = iter(query.view(kv_heads, group, -1, width).split([*chain(*blocks)], dim=2))
     outputs = []
     for number, segment in enumerate(segments):
         path = [*segment.ancestors, number]
@@ -78,30 +68,22 @@ def tree_attention(
             seen += count
             # Which of `seen` tokens the last `count` of them see.
             causal = torch.ones(count, seen, dtype=torch.bool, device=query.device).tril_(seen - count)
-            out = F.scaled_dot_product_attention(
-                next(queries).reshape(1, kv_heads, group * count, width),
-                path_keys[:, :, :seen],
-                path_values[:, :, :seen],
-                attn_mask=causal.repeat(group, 1),
-                dropout_p=dropout,
-                scale=scaling,
-            )
+            block = next(queries).reshape(1, kv_heads, group * count, width)
+            keys_seen, values_seen = path_keys[:, :, :seen], path_values[:, :, :seen]
+            mask = causal.repeat(group, 1)
+            out = F.scaled_dot_product_attention(block, keys_seen, values_seen, mask, dropout, scale=scaling)
             outputs.append(out.view(kv_heads, group, count, out.shape[-1]))
     return torch.cat(outputs, dim=2).flatten(0, 1)[None]
 
 
 def shared_attention(
-    query: torch.Tensor,  # [B, H, Q, D]
-    key: torch.Tensor,  # [B, K, C, D], K divides H
-    value: torch.Tensor,
-    mask: torch.Tensor,  # [B, 1, Q, C]
-    scaling: float | None = None,
-) -> torch.Tensor:
-    """[B, H, Q, D] without repeating keys and values for the queries that share them."""
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None
+) -> Tensor:
+    """[B, H, Q, D] from queries like that, keys and values [B, K, C, D] and a mask [B, 1, Q, C], without
+    repeating keys and values for the H / K queries that share them.
+    """
     batch, heads, length, width = query.shape
-    kv_heads = key.shape[1]
-    folded = query.reshape(batch, kv_heads, heads // kv_heads * length, width)
-    out = F.scaled_dot_product_attention(
-        folded, key, value, mask.repeat(1, 1, heads // kv_heads, 1), scale=scaling
-    )
+    group = heads // key.shape[1]
+    folded = query.reshape(batch, key.shape[1], group * length, width)
+    out = F.scaled_dot_product_attention(folded, key, value, mask.repeat(1, 1, group, 1), scale=scaling)
     return out.view(batch, heads, length, out.shape[-1])

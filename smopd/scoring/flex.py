@@ -8,11 +8,13 @@ Shapes: H query heads, K key/value heads, L tokens of a row, D head width, n blo
 
 import logging
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils._triton import has_triton
 
@@ -45,16 +47,14 @@ def block_mask(tree: PrefixTree, moved: PrefixTree) -> BlockMask:
 
 
 def attend(
-    query: torch.Tensor,  # [1, H, L, D]
-    key: torch.Tensor,  # [1, K, L, D], K divides H
-    value: torch.Tensor,
-    mask: BlockMask,
-    scaling: float | None = None,
-) -> torch.Tensor:
-    """[1, H, L, D] of one packed row: compiled, except on the CPU, where only the forward pass exists."""
+    query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scaling: float | None = None
+) -> Tensor:
+    """[1, H, L, D] of one packed row, from queries like that, keys and values [1, K, L, D]; K divides H.
+    Compiled, except on the CPU, where only the forward pass exists.
+    """
     function: Any = flex_attention if query.device.type == "cpu" else _compile()
     gqa = query.shape[1] != key.shape[1]
-    output: torch.Tensor = function(query, key, value, block_mask=mask, scale=scaling, enable_gqa=gqa)
+    output: Tensor = function(query, key, value, block_mask=mask, scale=scaling, enable_gqa=gqa)
     return output
 
 
@@ -80,12 +80,9 @@ def works(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, w
         log.warning("torch does not compile here: scoring continues without flex_attention, slower")
         return False
     try:
-        error = max(
-            _error(length, gradient, device, dtype, (heads, kv_heads, width))
-            # Two lengths, because torch compiles for any length when it meets a second one.
-            for length in (SMALLEST, SMALLEST + BLOCK)
-            for gradient in (True, False)
-        )
+        # Two lengths, because torch compiles for any length when it meets a second one.
+        cases = product((SMALLEST, SMALLEST + BLOCK), (True, False))
+        error = max(_error(*case, device, dtype, (heads, kv_heads, width)) for case in cases)
     except torch.OutOfMemoryError:
         raise
     except Exception as problem:  # whatever torch's compiler, Triton or the driver may raise

@@ -20,10 +20,11 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from smopd.scoring import plain, rows, tiles
 from smopd.scoring.chunks import Piece, chunks_of, rows_at_once
-from smopd.scoring.losses import Kind, LogitLoss, RowLoss, as_loss
+from smopd.scoring.losses import Divergence, HiddenLoss, Kind, LogitLoss, RowLoss, as_loss, sampled_nll
 from smopd.scoring.products import by_hidden_states, logits_into, wide_dtype, wide_linear
 from smopd.scoring.stats import Decide, TokenStats, check_rows
 
@@ -31,16 +32,10 @@ PROFILE_BYTES = 200_000_000  # for the logits of a chunk of one model alone
 
 
 def token_divergence(
-    student_hidden: torch.Tensor,
-    teacher_hidden: torch.Tensor,
-    lm_head_weight: torch.Tensor,
-    tokens: torch.Tensor,
-    kind: Kind | LogitLoss = "gjs",
-    beta: float = 0.5,
-    temperature: float = 1.0,
-    chunk_size: int | None = None,
-    vocab_clip: float | None = None,
-) -> TokenStats:
+    student_hidden: Tensor, teacher_hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor,
+    kind: Kind | LogitLoss = "gjs", beta: float = 0.5, temperature: float = 1.0,
+    chunk_size: int | None = None, vocab_clip: float | None = None,
+) -> TokenStats:  # fmt: skip
     """Statistics of `tokens` [N] under one divergence of hidden states [N, d] and a shared head [V, d].
     `kind` may be any function of two chunks of logits. `temperature` softens the divergence's two
     distributions alone; `vocab_clip` caps each vocabulary entry's part before the sum.
@@ -50,17 +45,10 @@ def token_divergence(
 
 
 def token_stats(
-    student_hidden: torch.Tensor,
-    teacher_hidden: torch.Tensor,
-    lm_head_weight: torch.Tensor,
-    tokens: torch.Tensor,
-    losses: Sequence[RowLoss],
-    chunk_size: int | None = None,
-    lengths: Sequence[int] | None = None,
-    decide: Decide | None = None,
-    auxiliary: torch.Tensor | None = None,
-    alternatives: int = 0,
-) -> list[TokenStats]:
+    student_hidden: Tensor, teacher_hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor,
+    losses: Sequence[RowLoss], chunk_size: int | None = None, lengths: Sequence[int] | None = None,
+    decide: Decide | None = None, auxiliary: Tensor | None = None, alternatives: int = 0,
+) -> list[TokenStats]:  # fmt: skip
     """Statistics of `tokens` [N] under each of the row losses; they differ in `divergence` and `weight`
     alone. With `lengths` (reply by reply) and `decide` every token gets its weight, and rows that cannot move
     the loss get no gradient. `auxiliary` [N, K] goes to losses and `decide` as it is; `alternatives`: how
@@ -86,10 +74,10 @@ def token_stats(
         softcap,
     )  # fmt: skip
     columns = _Fused.apply(student_hidden, teacher_hidden.detach(), lm_head_weight.detach(), tokens, job)
-    a, b, c, d, top = columns[len(losses) :]
+    *values, a, b, c, d, top = columns
     likeliest = [torch.cat(parts) for parts in zip(*job.likeliest, strict=True)]
     weights = [torch.cat(parts) for parts in job.weights] if decide else [None] * len(losses)
-    pairs = zip(columns, weights, strict=False)  # the columns begin with those of the losses
+    pairs = zip(values, weights, strict=True)
     return [TokenStats(value, a, b, c, d, weight, top, auxiliary, *likeliest) for value, weight in pairs]
 
 
@@ -99,7 +87,8 @@ def scorer_of(
     """What does a chunk's elementwise work, and how many buffers of the size of a chunk's logits it takes."""
     if device.type == "cpu":
         return rows.under_soft_cap(tiles.score, softcap), 2 if softcap is None else 3
-    closed = wide == torch.float32 and all(map(rows.has_closed_form, losses))
+    known = (isinstance(loss, Divergence | HiddenLoss) or loss is sampled_nll() for loss in losses)
+    closed = wide == torch.float32 and all(known)  # value and gradient come without autograd through logits
     if device.type == "cuda" and closed and find_spec("triton") is not None:
         from smopd.scoring import triton_rows
 
@@ -117,12 +106,12 @@ class _Job:
     decide: Decide | None
     wide: torch.dtype
     with_gradient: bool
-    auxiliary: torch.Tensor | None
+    auxiliary: Tensor | None
     alternatives: int
     softcap: float | None
-    weights: list[list[torch.Tensor]] = field(default_factory=list)  # of each loss, reply by reply
+    weights: list[list[Tensor]] = field(default_factory=list)  # of each loss, reply by reply
     # Of each chunk [n, 2, k] ids and log-probabilities of both models' likeliest tokens, where asked for.
-    likeliest: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    likeliest: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
 class _Fused(torch.autograd.Function):
@@ -130,13 +119,8 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        student: torch.Tensor,
-        teacher: torch.Tensor,
-        weight: torch.Tensor,
-        tokens: torch.Tensor,
-        job: _Job,
-    ) -> tuple[torch.Tensor, ...]:
+        ctx: Any, student: Tensor, teacher: Tensor, weight: Tensor, tokens: Tensor, job: _Job
+    ) -> tuple[Tensor, ...]:
         count, losses = student.shape[0], len(job.losses)
         empty = torch.empty(0, dtype=job.wide, device=student.device)
         columns = [empty.new_empty(count) for _ in range(losses + 5)]
@@ -158,24 +142,25 @@ class _Fused(torch.autograd.Function):
             if highest:
                 ids, above = (torch.stack(both, 1) for both in zip(*highest, strict=True))
                 job.likeliest.append((ids, above + torch.stack(scored.shared[2:4], 1)[..., None]))
-            for column, values in zip(columns, [*scored.values, *scored.shared], strict=True):
-                column[part] = values
+            values = [value for value, _ in scored.losses]
+            for column, numbers in zip(columns, [*values, *scored.shared], strict=True):
+                column[part] = numbers
             moving = _select_moving(columns, part, pieces, job)
-            for gradient, chunk_gradient, moves in zip(gradients, scored.gradients, moving, strict=False):
-                _keep_gradient(gradient[part], chunk_gradient, moves, weight, zt)
+            for gradient, (_, of_chunk), moves in zip(gradients, scored.losses, moving, strict=False):
+                _keep_gradient(gradient[part], of_chunk, moves, weight, zt)
         ctx.save_for_backward(*gradients)
         ctx.dtype = student.dtype
         ctx.mark_non_differentiable(*columns[losses:])
         return tuple(columns)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         pairs = zip(ctx.saved_tensors, upstream, strict=False)
         scaled = [gradient * above[:, None].to(gradient.dtype) for gradient, above in pairs]
         return sum(scaled[1:], start=scaled[0]).to(ctx.dtype), None, None, None, None
 
 
-def _find_highest(z_nV: torch.Tensor, tokens_n: torch.Tensor, job: _Job) -> tuple[torch.Tensor, torch.Tensor]:
+def _find_highest(z_nV: Tensor, tokens_n: Tensor, job: _Job) -> tuple[Tensor, Tensor]:
     """[n, k] ids of the highest uncapped logits (a soft cap keeps their order), and how far above the sampled
     token's each is when capped: with that token's log-probability it is its own.
     """
@@ -185,11 +170,7 @@ def _find_highest(z_nV: torch.Tensor, tokens_n: torch.Tensor, job: _Job) -> tupl
 
 
 def _keep_gradient(
-    out_nd: torch.Tensor,
-    gradient: rows.Gradient,
-    moves: torch.Tensor | None,
-    weight: torch.Tensor,
-    spare_nV: torch.Tensor,
+    out_nd: Tensor, gradient: rows.Gradient, moves: Tensor | None, weight: Tensor, spare_nV: Tensor
 ) -> None:
     """Write the gradient by hidden states of every row that can move its loss; the others stay zero."""
     slope, factor = gradient
@@ -207,44 +188,38 @@ def _keep_gradient(
     out_nd.copy_(product if moves is None else torch.where(moves[:, None], product, 0))
 
 
-def _select_moving(
-    columns: list[torch.Tensor], part: slice, pieces: list[Piece], job: _Job
-) -> Sequence[torch.Tensor | None]:
+def _select_moving(columns: list[Tensor], part: slice, pieces: list[Piece], job: _Job) -> list[Tensor | None]:
     """For each loss, which of the chunk's rows can move it; keeps the weights that were decided. None: all,
     as of a reply that was cut, since it is decided when its last rows are there.
     """
     if job.decide is None:
         return [None] * len(job.losses)
-    moving: list[list[torch.Tensor]] = [[] for _ in job.losses]
-    first = part.start
+    moving: list[list[Tensor]] = [[] for _ in job.losses]
+    last = part.start
     for piece in pieces:
-        last = first + piece.rows
+        last += piece.rows
         if piece.last:
             reply = slice(last - piece.length, last)
-            a, b, c, d, top = (column[reply] for column in columns[len(job.losses) :])
+            *values, a, b, c, d, top = (column[reply] for column in columns)
             extra = None if job.auxiliary is None else job.auxiliary[reply]
-            values = (column[reply] for column in columns[: len(job.losses)])
             stats = [TokenStats(value, a, b, c, d, None, top, extra) for value in values]
             for k, decision in enumerate(job.decide(piece.reply, stats)):
                 job.weights[k].append(decision.weight.to(job.wide))
                 moving[k].append(decision.has_gradient)
-        first = last
     # A chunk holds whole replies, or a part of one.
     whole = pieces[0].rows == pieces[0].length
     return [torch.cat(moves) for moves in moving] if whole else [None] * len(job.losses)
 
 
 class TokenProfile(NamedTuple):
-    logp: torch.Tensor  # [N] of the token
-    entropy: torch.Tensor  # [N] nats
-    top_tokens: torch.Tensor  # [N, k] ids, the likeliest first
-    top_logps: torch.Tensor  # [N, k]
+    logp: Tensor  # [N] of the token
+    entropy: Tensor  # [N] nats
+    top_tokens: Tensor  # [N, k] ids, the likeliest first
+    top_logps: Tensor  # [N, k]
 
 
 @torch.no_grad()
-def token_profile(
-    hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, count: int
-) -> TokenProfile:
+def token_profile(hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor, count: int) -> TokenProfile:
     """What hidden states [N, d] and a head [V, d] say of `tokens`, with the `count` likeliest at each."""
     chunks = []
     for logits, sampled in _logit_chunks(hidden, lm_head_weight, tokens):
@@ -255,18 +230,14 @@ def token_profile(
 
 
 @torch.no_grad()
-def sampled_logps(
-    hidden: torch.Tensor, lm_head_weight: torch.Tensor, tokens: torch.Tensor, chunk_size: int | None = None
-) -> torch.Tensor:
+def sampled_logps(hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor) -> Tensor:
     """[N] log-probabilities of `tokens` from hidden states [N, d] and a head [V, d], in float32 at least."""
-    chunks = _logit_chunks(hidden, lm_head_weight, tokens, chunk_size)
+    chunks = _logit_chunks(hidden, lm_head_weight, tokens)
     return torch.cat([z.gather(-1, sampled)[:, 0] - z.logsumexp(-1) for z, sampled in chunks])
 
 
-def _logit_chunks(
-    hidden: torch.Tensor, weight: torch.Tensor, tokens: torch.Tensor, size: int | None = None
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _logit_chunks(hidden: Tensor, weight: Tensor, tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Logits [n, V] and sampled tokens [n, 1] of one model, chunk by chunk."""
-    size = size or max(1, PROFILE_BYTES // (weight.shape[0] * wide_dtype(hidden.dtype).itemsize))
+    size = max(1, PROFILE_BYTES // (weight.shape[0] * wide_dtype(hidden.dtype).itemsize))
     for part, sampled in zip(hidden.split(size), tokens.split(size), strict=True):
         yield plain.capped(wide_linear(part, weight), plain.cap_of(weight)), sampled[:, None]

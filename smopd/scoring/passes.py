@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn import Module
 
 from smopd.errors import UserError
 from smopd.scoring import attention, flex, plain
 from smopd.scoring.plain import Scored, predicting
-from smopd.scoring.tree import PrefixTree, rows_within, upload
+from smopd.scoring.tree import PrefixTree, rows_within, segments_of, upload
 
 # What families call a change of the logits behind the head, with the value that changes nothing.
 LOGIT_FIELDS = {
@@ -26,7 +27,7 @@ def _causal_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def body_and_head(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.Tensor]:
+def body_and_head(model: Module) -> tuple[Module, torch.Tensor]:
     """The decoder that yields hidden states, and the weight of the head, with its soft cap."""
     causal = _causal_model(model)
     head, body = causal.get_output_embeddings(), getattr(causal, causal.base_model_prefix, None)
@@ -46,7 +47,7 @@ def whole(weight: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def check_head(model: torch.nn.Module, ids: Sequence[int]) -> None:
+def check_head(model: Module, ids: Sequence[int]) -> None:
     """Refuse models whose logits are not their head, and its soft cap, applied to hidden states."""
     body, part = body_and_head(model)
     weight = whole(part)
@@ -70,7 +71,7 @@ def _logit_changes(causal: Any) -> str:
     return ", ".join(changes) or "logit scaling, or something else behind the head"
 
 
-def packable(body: torch.nn.Module, longest: int) -> bool:
+def packable(body: Module, longest: int) -> bool:
     """Whether a mask alone decides what a token sees, for sequences up to `longest` tokens."""
     config: Any = body.config.get_text_config()  # type: ignore[operator,union-attr]
     layers = getattr(config, "layer_types", None)
@@ -85,10 +86,7 @@ def packable(body: torch.nn.Module, longest: int) -> bool:
 
 
 def reply_hidden(
-    body: torch.nn.Module,
-    sequences: Sequence[Scored],
-    device: torch.device | str = "cpu",
-    row_tokens: int = 2048,
+    body: Module, sequences: Sequence[Scored], device: torch.device | str = "cpu", row_tokens: int = 2048
 ) -> torch.Tensor:
     """[N, d] hidden states that predict the reply tokens of all sequences, in order; N sums reply lengths. At
     most `row_tokens` packed tokens go through the model at once (or one sequence, if that is longer).
@@ -108,7 +106,7 @@ def reply_hidden(
     return torch.cat([states[k] for k in range(len(whole))])
 
 
-def row_attention(body: torch.nn.Module, device: torch.device | str) -> str:
+def row_attention(body: Module, device: torch.device | str) -> str:
     """How a packed row is attended to: "mask" (eager), "flex" (compiled) or "segments"."""
     config: Any = body.config
     if config._attn_implementation != "sdpa":
@@ -125,7 +123,7 @@ def row_attention(body: torch.nn.Module, device: torch.device | str) -> str:
     return "flex" if flex.works(place, dtype, heads, kv_heads, width) else "segments"
 
 
-def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device | str) -> torch.Tensor:
+def _packed_pass(body: Module, tree: PrefixTree, device: torch.device | str) -> torch.Tensor:
     """[L, d] hidden states of one packed row, and of padding behind it where its attention wants some."""
     kind = row_attention(body, device)
     if kind == "flex":
@@ -135,7 +133,8 @@ def _packed_pass(body: torch.nn.Module, tree: PrefixTree, device: torch.device |
     if kind == "flex":
         arguments["attention_mask"] = flex.block_mask(tree, row)
     elif kind == "segments":
-        arguments |= {"attention_mask": row.attention_mask()[None, None], "prefix_tree": tree.segments()}
+        segments = segments_of(tree.subtree_end.numpy(force=True))
+        arguments |= {"attention_mask": row.attention_mask()[None, None], "prefix_tree": segments}
     else:
         arguments["attention_mask"] = row.additive_mask(next(body.parameters()).dtype)[None, None]
     attention.install()

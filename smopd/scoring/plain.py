@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
+from torch.nn import Module
 from torch.nn.utils.rnn import pad_sequence
 
 from smopd.errors import UserError
@@ -26,46 +28,39 @@ def predicting(context: Sequence[int], reply: Sequence[int]) -> slice:
     return slice(len(context) - 1, len(context) - 1 + len(reply))
 
 
-class CappedHead(torch.Tensor):
+class CappedHead(Tensor):
     """The weight of a head whose logits are soft-capped; the cap goes where the weight goes."""
 
     softcap: float
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # what is computed from it is a plain tensor
 
     @staticmethod
-    def of(weight: torch.Tensor, softcap: float) -> "CappedHead":
+    def of(weight: Tensor, softcap: float) -> "CappedHead":
         """The same weight, not copied, with its cap."""
         # A sharded weight would lose its cap when it is gathered.
-        if (kind := type(weight)) not in (torch.Tensor, torch.nn.Parameter):
+        if (kind := type(weight)) not in (Tensor, torch.nn.Parameter):
             expected = f"a soft-capped head must be a plain tensor, not {kind.__name__}"
             raise UserError(f"{expected}: train without train.shard")
-        head = torch.Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
+        head = Tensor._make_subclass(CappedHead, weight.detach(), weight.requires_grad)
         head.softcap = softcap
         return head
 
 
-def cap_of(weight: torch.Tensor) -> float | None:
+def cap_of(weight: Tensor) -> float | None:
     """The soft cap of a head's logits, None where it has none."""
     return weight.softcap if isinstance(weight, CappedHead) else None
 
 
-def capped(logits: torch.Tensor, softcap: float | None) -> torch.Tensor:
+def capped(logits: Tensor, softcap: float | None) -> Tensor:
     """cap * tanh(logits / cap); the logits themselves without a cap."""
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
 
 def token_stats(
-    student_hidden: torch.Tensor,
-    teacher_hidden: torch.Tensor,
-    lm_head_weight: torch.Tensor,
-    tokens: torch.Tensor,
-    losses: Sequence[RowLoss],
-    chunk_size: int | None = None,
-    lengths: Sequence[int] | None = None,
-    decide: Decide | None = None,
-    auxiliary: torch.Tensor | None = None,
-    alternatives: int = 0,
-) -> list[TokenStats]:
+    student_hidden: Tensor, teacher_hidden: Tensor, lm_head_weight: Tensor, tokens: Tensor,
+    losses: Sequence[RowLoss], chunk_size: int | None = None, lengths: Sequence[int] | None = None,
+    decide: Decide | None = None, auxiliary: Tensor | None = None, alternatives: int = 0,
+) -> list[TokenStats]:  # fmt: skip
     """`kernel.token_stats` by full logits and autograd, with every token's gradient, whatever is decided."""
     check_rows(student_hidden, teacher_hidden, tokens)
     inputs = [student_hidden, teacher_hidden, tokens, *([] if auxiliary is None else [auxiliary])]
@@ -101,20 +96,17 @@ def token_stats(
     ]
 
 
-def _entropy(logp_NV: torch.Tensor) -> torch.Tensor:
+def _entropy(logp_NV: Tensor) -> Tensor:
     p = logp_NV.exp()
     return -torch.where(p > 0, p * logp_NV, torch.zeros_like(p)).sum(-1)
 
 
 def reply_hidden(
-    body: torch.nn.Module,
-    sequences: Sequence[Scored],
-    device: torch.device | str = "cpu",
-    row_tokens: int = 8192,
-) -> torch.Tensor:
+    body: Module, sequences: Sequence[Scored], device: torch.device | str = "cpu", row_tokens: int = 8192
+) -> Tensor:
     """`passes.reply_hidden` by right-padded rows of like length, `row_tokens` with padding at once."""
     rows = [[*context, *reply] for context, reply in sequences]
-    states: dict[int, torch.Tensor] = {}
+    states: dict[int, Tensor] = {}
     batches: list[list[int]] = []
     for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
         if batches and (len(batches[-1]) + 1) * len(rows[batches[-1][0]]) <= row_tokens:

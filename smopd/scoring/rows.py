@@ -10,37 +10,32 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from smopd.scoring.losses import Divergence, HiddenLoss, Kind, RowLoss, Rows, row_values, sampled_nll
 
 BUFFERS = 10  # of a chunk's size that `score` has alive at once, both logits among them, the gradients not
 # dL/dz of the student [n, V] and a factor it still needs; or dL/dh [n, d] and None.
-Gradient = tuple[torch.Tensor, float | None]
+Gradient = tuple[Tensor, float | None]
 
 
 class Chunk(NamedTuple):
     """The rows that are computed at once. The last loss may write over both logits."""
 
-    student: torch.Tensor  # [n, V] logits in float32 at least
-    teacher: torch.Tensor  # [n, V]
-    tokens: torch.Tensor  # [n]
-    auxiliary: torch.Tensor | None  # [n, K]
-    hidden: tuple[torch.Tensor, torch.Tensor]  # [n, d] of student and teacher
+    student: Tensor  # [n, V] logits in float32 at least
+    teacher: Tensor  # [n, V]
+    tokens: Tensor  # [n]
+    auxiliary: Tensor | None  # [n, K]
+    hidden: tuple[Tensor, Tensor]  # [n, d] of student and teacher
 
 
 class Scored(NamedTuple):
-    values: list[torch.Tensor]  # [n] of each loss
-    shared: list[torch.Tensor]  # [n] both entropies, both log-probabilities, the teacher's highest
-    gradients: list[Gradient]  # of each loss, where wanted
+    losses: list[tuple[Tensor, Gradient]]  # of each its values [n], and the gradient where wanted
+    shared: list[Tensor]  # [n] both entropies, both log-probabilities, the teacher's highest
 
 
 # A chunk, the row losses, and whether gradients are wanted.
 Score = Callable[[Chunk, Sequence[RowLoss], bool], Scored]
-
-
-def has_closed_form(loss: RowLoss) -> bool:
-    """Whether value and gradient come without autograd through logits."""
-    return isinstance(loss, Divergence | HiddenLoss) or loss is sampled_nll()
 
 
 def under_soft_cap(score: Score, softcap: float | None) -> Score:
@@ -56,7 +51,7 @@ def under_soft_cap(score: Score, softcap: float | None) -> Score:
         for z in logits:
             z.mul_(softcap)
         scored = score(chunk, losses, with_gradient)
-        for slope, factor in scored.gradients:
+        for _, (slope, factor) in scored.losses:
             if slopes is not None and factor is not None:
                 slope.mul_(slopes)
         return scored
@@ -64,7 +59,7 @@ def under_soft_cap(score: Score, softcap: float | None) -> Score:
     return capped
 
 
-def by_autograd(chunk: Chunk, loss: RowLoss, with_gradient: bool) -> tuple[torch.Tensor, Gradient]:
+def by_autograd(chunk: Chunk, loss: RowLoss, with_gradient: bool) -> tuple[Tensor, Gradient]:
     """Value and gradient of any row loss; the logits themselves stay as they are."""
     of_hidden = isinstance(loss, HiddenLoss)
     with torch.enable_grad():
@@ -79,7 +74,7 @@ def by_autograd(chunk: Chunk, loss: RowLoss, with_gradient: bool) -> tuple[torch
     return value.detach(), (slope, None if of_hidden else 1.0)
 
 
-def small_divergence(log_s_nv: torch.Tensor, log_t_nv: torch.Tensor, kind: Kind, beta: float) -> torch.Tensor:
+def small_divergence(log_s_nv: Tensor, log_t_nv: Tensor, kind: Kind, beta: float) -> Tensor:
     """[n] sum of terms none of which is negative, each of second order in log s - log t.
 
     A divergence of 1e-5 as a difference of entropies of several nats has hardly a digit in float32, and
@@ -109,8 +104,7 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
     picked_n1 = chunk.tokens[:, None]
     logps = [log_p.gather(-1, picked_n1)[:, 0] for log_p in (log_s, log_t)]
     shared = [entropy(log_s), entropy(log_t), *logps, log_t.amax(-1)]
-    values: list[torch.Tensor] = []
-    gradients: list[Gradient] = []
+    scored: list[tuple[Tensor, Gradient]] = []
     for loss in losses:
         if isinstance(loss, Divergence) and loss.entry_cap is None:
             a, b = log_s, log_t
@@ -119,21 +113,19 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
             value = small_divergence(a, b, loss.kind, loss.beta)
             share = 1 - loss.beta if loss.kind == "gjs" else 1.0
             slope = _slope(a, b, loss) if with_gradient else chunk.student
-            gradient: Gradient = slope, share / loss.temperature
+            scored.append((value, (slope, share / loss.temperature)))
         elif loss is sampled_nll():
-            value, slope = -logps[0], chunk.student
+            slope = chunk.student
             if with_gradient:
                 slope = log_s.exp()
                 slope.scatter_add_(-1, picked_n1, torch.full_like(picked_n1, -1, dtype=slope.dtype))
-            gradient = slope, 1.0
+            scored.append((-logps[0], (slope, 1.0)))
         else:
-            value, gradient = by_autograd(chunk, loss, with_gradient)
-        values.append(value)
-        gradients.append(gradient)
-    return Scored(values, shared, gradients if with_gradient else [])
+            scored.append(by_autograd(chunk, loss, with_gradient))
+    return Scored(scored, shared)
 
 
-def _slope(log_s: torch.Tensor, log_t: torch.Tensor, loss: Divergence) -> torch.Tensor:
+def _slope(log_s: Tensor, log_t: Tensor, loss: Divergence) -> Tensor:
     """[n, V] gradient by student logits but for its factor."""
     s = log_s.exp()
     if loss.kind == "fkl":
@@ -147,5 +139,5 @@ def _slope(log_s: torch.Tensor, log_t: torch.Tensor, loss: Divergence) -> torch.
     return weighted.addcmul_(s, weighted.sum(-1, keepdim=True), value=-1)
 
 
-def entropy(log_p: torch.Tensor) -> torch.Tensor:
+def entropy(log_p: Tensor) -> Tensor:
     return log_p.exp().mul_(log_p).sum(-1).neg_()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from smopd.scoring.losses import Divergence, RowLoss, sampled_nll
 from smopd.scoring.rows import Chunk, Gradient, Scored, by_autograd, small_divergence
@@ -16,8 +17,7 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
     # Inputs of float32 keep the bits they have always had.
     small = chunk.hidden[0].dtype.itemsize < chunk.student.dtype.itemsize
     zs, zt, tokens = chunk.student, chunk.teacher, chunk.tokens
-    values: list[torch.Tensor] = []
-    gradients: list[Gradient] = []
+    scored: list[tuple[Tensor, Gradient]] = []
     (log_sum_s, _), (log_sum_t, top_t) = _log_sum(zs), _log_sum(zt)
     log_sums = log_sum_s, log_sum_t
     logps = [z.gather(-1, tokens[:, None]).sub_(c)[:, 0] for z, c in zip((zs, zt), log_sums, strict=True)]
@@ -30,33 +30,30 @@ def score(chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool) -> Score
         if isinstance(loss, Divergence) and loss.entry_cap is None:
             if loss.temperature == 1:
                 a, b = (zs, zt) if final else (zs.clone(), zt.clone())
-                value, *entropies, factor = _divergence(a, b, *log_sums, loss, with_gradient, small)
+                value, *entropies, factor = _divergence(a, b, log_sums, loss, with_gradient, small)
             else:
                 a, b = zs / loss.temperature, zt / loss.temperature
                 sums = _log_sum(a)[0], _log_sum(b)[0]
-                value, _, _, factor = _divergence(a, b, *sums, loss, with_gradient, small)
+                value, _, _, factor = _divergence(a, b, sums, loss, with_gradient, small)
                 factor /= loss.temperature
-            gradient: Gradient = a, factor
+            scored.append((value, (a, factor)))
         elif loss is sampled_nll():
-            value, slope = -logps[0], zs
+            slope = zs
             if with_gradient:
                 slope = (zs if final else zs.clone()).sub_(log_sum_s).exp_()
                 slope[torch.arange(len(tokens), device=slope.device), tokens] -= 1
-            gradient = slope, 1.0
+            scored.append((-logps[0], (slope, 1.0)))
         else:
-            value, gradient = by_autograd(chunk, loss, with_gradient)
-        values.append(value)
-        gradients.append(gradient)
-    top = (top_t - log_sum_t)[:, 0]
-    return Scored(values, [*entropies, *logps, top], gradients if with_gradient else [])
+            scored.append(by_autograd(chunk, loss, with_gradient))
+    return Scored(scored, [*entropies, *logps, (top_t - log_sum_t)[:, 0]])
 
 
-def _tiles(z: torch.Tensor) -> list[slice]:
+def _tiles(z: Tensor) -> list[slice]:
     width = max(256, TILE_ENTRIES // max(1, z.shape[0]))
     return [slice(i, min(i + width, z.shape[1])) for i in range(0, z.shape[1], width)]
 
 
-def _log_sum(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _log_sum(z: Tensor) -> tuple[Tensor, Tensor]:
     """[n, 1] log of the sum of exponentials, tile by tile, and the largest."""
     top_n1 = z.amax(-1, keepdim=True)
     total_n1 = torch.zeros_like(top_n1)
@@ -65,20 +62,14 @@ def _log_sum(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return total_n1.log_().add_(top_n1), top_n1
 
 
-def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Row by row, without a product tensor in between."""
     return torch.bmm(a[:, None, :], b[:, :, None])[:, 0, 0]
 
 
 def _divergence(
-    zs: torch.Tensor,
-    zt: torch.Tensor,
-    log_sum_s: torch.Tensor,
-    log_sum_t: torch.Tensor,
-    loss: Divergence,
-    with_gradient: bool,
-    small: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
+    zs: Tensor, zt: Tensor, log_sums: Sequence[Tensor], loss: Divergence, with_gradient: bool, small: bool
+) -> tuple[Tensor, Tensor, Tensor, float]:
     """Divergence, both entropies, and the factor of the gradient by student logits that `zs` becomes: all
     made of four inner products a row, s.log s, t.log t, s.log m, t.log m (for a KL divergence m is the other
     one).
@@ -86,7 +77,7 @@ def _divergence(
     kind, beta = loss.kind, loss.beta
     s_own, t_own, s_cross, t_cross, total = (zs.new_zeros(zs.shape[0]) for _ in range(5))
     for tile in _tiles(zs):
-        a, b = zs[:, tile].sub_(log_sum_s), zt[:, tile].sub_(log_sum_t)  # log s, log t
+        a, b = zs[:, tile].sub_(log_sums[0]), zt[:, tile].sub_(log_sums[1])  # log s, log t
         if small:
             total += small_divergence(a, b, kind, beta)
         t = b.exp()
@@ -119,7 +110,7 @@ def _divergence(
     return (total if small else divergence).clamp_min_(0), -s_own, -t_own, share or 1.0
 
 
-def _entropy(z: torch.Tensor, log_sum: torch.Tensor) -> torch.Tensor:
+def _entropy(z: Tensor, log_sum: Tensor) -> Tensor:
     total = z.new_zeros(z.shape[0])
     for tile in _tiles(z):
         log_p = z[:, tile] - log_sum

@@ -39,10 +39,6 @@ class Others(NamedTuple):
         kinds = (getattr(torch, kind) for kind in OTHERS.values())
         return cls(*(part.to(kind) for part, kind in zip(columns, kinds, strict=True)))
 
-    def ids(self) -> list[int]:
-        """The tokens that occur."""
-        return list(self.tokens.unique().tolist())
-
 
 def write_tokens(
     path: Path, columns: Mapping[str, torch.Tensor], others: Mapping[str, Others], names: Mapping[str, Any]

@@ -63,10 +63,6 @@ class PrefixTree:
         padding_ends = torch.arange(length - more, length, device=self.subtree_end.device) + 1
         return PrefixTree(ids, positions, torch.cat([self.subtree_end, padding_ends]), self.index)
 
-    def segments(self) -> list[Segment]:
-        """The row cut where branches begin and end; a segment's tokens all have the same last descendant."""
-        return segments_of(self.subtree_end.numpy(force=True))
-
     def attention_mask(self) -> torch.Tensor:
         """[L, L] True where the row's token (first axis) sees the column's: its ancestors and itself."""
         place = torch.arange(len(self.input_ids), device=self.input_ids.device)
@@ -112,7 +108,7 @@ def layout(sequences: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, 
 
 
 def segments_of(ends: np.ndarray) -> list[Segment]:
-    """The segments of a packed row, from its subtree ends."""
+    """A packed row cut where branches begin and end: a segment's tokens have the same subtree end."""
     starts = np.flatnonzero(np.diff(ends, prepend=0))
     segments: list[Segment] = []
     path: list[int] = []

@@ -27,22 +27,19 @@ def score(
     chunk: Chunk, losses: Sequence[RowLoss], with_gradient: bool, softcap: float | None = None
 ) -> Scored:
     """Score uncapped logits under losses with a closed form; the last one overwrites the student's."""
-    values: list[torch.Tensor] = []
-    gradients: list[Gradient] = []
+    scored: list[tuple[torch.Tensor, Gradient]] = []
     shared: list[torch.Tensor] = []
     for number, loss in enumerate(losses):
         if isinstance(loss, HiddenLoss):
-            value, gradient = by_autograd(chunk, loss, with_gradient)
+            scored.append(by_autograd(chunk, loss, with_gradient))
         else:
             last = number == len(losses) - 1
             logits = chunk.student if last or not with_gradient else chunk.student.clone()
             value, *shared = _launch(logits, chunk, loss, with_gradient, softcap)
-            gradient = logits, 1.0
-        values.append(value)
-        gradients.append(gradient)
+            scored.append((value, (logits, 1.0)))
     if not shared:
         _, *shared = _launch(chunk.student, chunk, sampled_nll(), False, softcap)
-    return Scored(values, shared, gradients if with_gradient else [])
+    return Scored(scored, shared)
 
 
 def _launch(

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+from smopd.chat.template import refuse_too_long
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.data.reading import generated
@@ -16,7 +17,6 @@ from smopd.models.loading import check_model, check_quantized, config_file, lora
 from smopd.objective.dry_run import try_parts
 from smopd.rollout.assembly import refuse_endpoint
 from smopd.rollout.engine import refuse_unready, traits_of
-from smopd.rollout.lengths import refuse_too_long
 
 
 def check_training(config: Config, absent: tuple[str, ...] = ()) -> list[Example]:

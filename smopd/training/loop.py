@@ -17,6 +17,7 @@ import torch
 from peft import PeftModel
 
 from smopd.chat import Renderer
+from smopd.chat.template import refuse_too_long
 from smopd.config import Config, plan_of
 from smopd.data import Example
 from smopd.data.trial import refuse_failing_verifiers
@@ -26,7 +27,6 @@ from smopd.models.adapters import StudentAdapter, adapter_parameters, attach, me
 from smopd.objective import Moment, Plan, RolloutLoss
 from smopd.rollout import Peers, Rollout
 from smopd.rollout.assembly import refuse_processes, training_driver
-from smopd.rollout.lengths import refuse_too_long
 from smopd.runs.tokens import teacher_contexts, token_columns
 from smopd.runs.writer import RunFolder
 from smopd.scoring.passes import check_head

@@ -6,7 +6,8 @@ from typing import Any
 
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
-from smopd.chat.views import View
+from smopd.chat.messages import View
+from smopd.chat.template import refuse_too_long
 from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
@@ -14,7 +15,6 @@ from smopd.evaluation.evaluate import Outcome, evaluate, prepared_examples
 from smopd.evaluation.metrics import summarise
 from smopd.rollout import Driver
 from smopd.rollout.assembly import evaluation_sampling
-from smopd.rollout.lengths import refuse_too_long
 from smopd.runs.writer import RunFolder
 from smopd.training.processes import Processes
 

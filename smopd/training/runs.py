@@ -15,7 +15,7 @@ from smopd.lazy import torch
 from smopd.machine import package_versions
 from smopd.models import resolve_adapter
 from smopd.models.adapter_files import WEIGHTS
-from smopd.rollout.choice import resolve_engine
+from smopd.rollout.engine import resolve_engine
 from smopd.runs.evaluations import BASE, TRAINED, evaluate_side, evaluation_folder
 from smopd.runs.export import export
 from smopd.runs.layout import STARTS

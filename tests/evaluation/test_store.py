@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from smopd.chat.views import user_turns
+from smopd.chat.messages import user_turns
 from smopd.data import load_examples
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import evaluate, groups

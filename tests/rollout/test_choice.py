@@ -14,9 +14,8 @@ from smopd.files import read_jsonl
 from smopd.machine import engine_facts
 from smopd.models.adapters import attach
 from smopd.pocket import MODEL_DIR
-from smopd.rollout import choice
 from smopd.rollout.assembly import evaluation_driver, training_driver
-from smopd.rollout.choice import choose_engine, resolve_engine, with_chosen_engine
+from smopd.rollout.engine import choose_engine, log_once, resolve_engine, with_chosen_engine
 from smopd.rollout.hf import HFEngine
 from smopd.runs.writer import RunFolder
 from smopd.training.runs import train_run
@@ -27,7 +26,7 @@ here_hf = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA 
 
 @pytest.fixture(autouse=True)
 def not_said_yet():
-    choice._log_once.cache_clear()
+    log_once.cache_clear()
 
 
 @pytest.mark.parametrize(

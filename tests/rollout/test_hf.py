@@ -13,8 +13,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from smopd.chat import Renderer
 from smopd.data import load_examples
 from smopd.rollout import Driver, Sampling, Session, Stop
-from smopd.rollout.hf import HFEngine
-from smopd.rollout.hf_generate import StockEngine
+from smopd.rollout.hf import HFEngine, StockEngine
 from smopd.rollout.kv import Kept
 from smopd.seeds import derive
 

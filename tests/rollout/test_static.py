@@ -10,7 +10,7 @@ from smopd.chat import Renderer
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, merged
-from smopd.rollout import Driver, Sampling, Session, buffers, static
+from smopd.rollout import Driver, Sampling, Session, batches, static
 from smopd.rollout.hf import HFEngine
 from smopd.rollout.kv import Arena
 
@@ -23,7 +23,7 @@ SAMPLINGS = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
     """Few columns, so that short replies fill them."""
-    monkeypatch.setattr(buffers, "WIDTH", 32)
+    monkeypatch.setattr(batches, "WIDTH", 32)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_prompts_at_the_borders_of_a_cache(pocket, prompts):
 
 def test_little_room_splits_a_padded_batch(pocket, prompts, monkeypatch):
     growing, fixed = engines(pocket, batch=11)
-    cells, sampling = buffers.static_shape(1, max(map(len, prompts)) + 8)[1] * 4, Sampling(1.0, 8)
+    cells, sampling = batches.static_shape(1, max(map(len, prompts)) + 8)[1] * 4, Sampling(1.0, 8)
     fixed.limit = 2 * cells * fixed._token_bytes()
     widths, real = [], fixed._sample
     monkeypatch.setattr(fixed, "_sample", lambda rows, s: (widths.append(len(rows)), real(rows, s)))
@@ -195,8 +195,8 @@ def test_the_growing_cache_is_the_default_on_a_cpu(pocket):
 
 
 def test_shapes_come_in_few_sizes():
-    assert [buffers.static_shape(n, 1)[0] for n in (1, 2, 3, 4, 5, 64, 65)] == [1, 2, 4, 4, 8, 64, 128]
-    assert [buffers.static_shape(1, n)[1] for n in (1, 32, 33)] == [32, 32, 64]
+    assert [batches.static_shape(n, 1)[0] for n in (1, 2, 3, 4, 5, 64, 65)] == [1, 2, 4, 4, 8, 64, 128]
+    assert [batches.static_shape(1, n)[1] for n in (1, 32, 33)] == [32, 32, 64]
 
 
 def test_an_arena_keeps_rows_through_a_change_of_shape():

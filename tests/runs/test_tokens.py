@@ -92,7 +92,7 @@ def test_both_models_likely_tokens_are_those_of_full_logits(run):
             assert len(set(alternatives)) == number
             assert logps.tolist() == sorted(logps.tolist(), reverse=True)
             assert logps.exp().sum() + best[logp][i].exp() <= 1.01
-    assert set(token.tolist()) | set(log.others["teacher"].ids()) <= set(log.pieces)
+    assert set(token.tolist()) | set(log.others["teacher"].tokens.tolist()) <= set(log.pieces)
 
 
 def test_what_the_teacher_saw_stands_beside_it(run):

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from support.plain_path import SMALL
 from transformers import LlamaConfig, LlamaModel, Qwen3Config, Qwen3Model
 
-from smopd.scoring import PrefixTree, attention
+from smopd.scoring import PrefixTree, attention, passes
 from smopd.scoring.attention import tree_attention
 from smopd.scoring.passes import reply_hidden
+from smopd.scoring.tree import segments_of
 
 token_lists = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=9)
 
@@ -32,7 +33,7 @@ def test_equals_the_mask_in_value_and_gradient(dtype, tolerance, sequences, kv_h
         torch.randn(1, h, *shape, generator=g, dtype=dtype).requires_grad_() for h in (4, kv_heads, kv_heads)
     )
     weight = torch.randn(1, 4, *shape, generator=g, dtype=dtype)
-    ours = tree_attention(query, key, value, tree.segments(), scaling=0.3)
+    ours = tree_attention(query, key, value, segments_of(tree.subtree_end.numpy()), scaling=0.3)
     wide = [t.repeat_interleave(4 // kv_heads, dim=1) for t in (key, value)]
     theirs = F.scaled_dot_product_attention(query, *wide, attn_mask=tree.attention_mask(), scale=0.3)
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
@@ -69,7 +70,7 @@ def test_without_the_tree_the_mask_says_the_same(monkeypatch):
     torch.manual_seed(0)
     body = Qwen3Model(Qwen3Config(**SMALL)).eval()
     ours = reply_hidden(body, SEQUENCES)
-    monkeypatch.setattr(PrefixTree, "segments", lambda self: None)
+    monkeypatch.setattr(passes, "segments_of", lambda ends: None)
     torch.testing.assert_close(ours, reply_hidden(body, SEQUENCES), rtol=1e-5, atol=1e-5)
 
 

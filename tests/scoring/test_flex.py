@@ -18,6 +18,7 @@ from transformers import AutoModel, LlamaConfig, LlamaModel, Qwen3Config, Qwen3M
 
 from smopd.scoring import PrefixTree, attention, flex, passes, plain
 from smopd.scoring.attention import tree_attention
+from smopd.scoring.tree import segments_of
 
 FIELDS = [f"{part}_{what}" for part in ("kv", "full_kv", "q", "full_q") for what in ("num_blocks", "indices")]
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -84,7 +85,7 @@ def test_the_forward_pass_equals_the_segments(sequences, kv_heads):
         torch.randn(1, heads, len(tree.input_ids), 8, generator=g) for heads in (4, kv_heads, kv_heads)
     )
     ours = flex.attend(query, key, value, flex.block_mask(tree, tree.to("cpu")), 0.3)
-    theirs = tree_attention(query, key, value, tree.segments(), scaling=0.3)
+    theirs = tree_attention(query, key, value, segments_of(tree.subtree_end.numpy()), scaling=0.3)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 

@@ -101,13 +101,14 @@ def test_a_full_gpu_gets_smaller_chunks(monkeypatch):
     assert chunks.rows_at_once(torch.device("cpu"), 10_000_000) == 40
 
 
-def test_log_probabilities_and_the_plain_path_run_on_a_device_and_wait_for_nothing():
+def test_log_probabilities_and_the_plain_path_run_on_a_device_and_wait_for_nothing(monkeypatch):
     inputs = rows(14, dtype=torch.bfloat16)
     expected = sampled_logps(inputs[0], inputs[2], inputs[3])
+    monkeypatch.setattr(kernel, "PROFILE_BYTES", 5 * len(inputs[2]) * 4)
     with strict_device() as counts:
         student, _, head, tokens = on_device = [x.to(DEVICE) for x in inputs]
         counts.clear()
-        logps = sampled_logps(student, head, tokens, 5)
+        logps = sampled_logps(student, head, tokens)
         assert counts.syncs == 0
         torch.testing.assert_close(logps.cpu(), expected)
         ours = [x.cpu() for x in run(on_device, [GJS], device=DEVICE, path=plain)]

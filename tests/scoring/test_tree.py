@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from smopd.scoring import PrefixTree
-from smopd.scoring.tree import rows_within
+from smopd.scoring.tree import rows_within, segments_of
 
 # few symbols: much is shared; whole sequences come twice, and begin one another
 token_lists = st.lists(st.lists(st.integers(0, 2), max_size=7), min_size=1, max_size=9)
@@ -84,7 +84,7 @@ def test_no_other_cuts_pack_fewer_tokens(sequences, budget):
 @given(token_lists)
 def test_segments_tile_the_row_and_their_ancestors_are_the_path_to_them(sequences):
     tree = PrefixTree.pack(sequences)
-    segments, mask = tree.segments(), tree.attention_mask()
+    segments, mask = segments_of(tree.subtree_end.numpy()), tree.attention_mask()
     assert [place for s in segments for place in range(s.start, s.stop)] == list(range(len(tree.input_ids)))
     for segment in segments:
         above = [place for a in segment.ancestors for place in range(segments[a].start, segments[a].stop)]

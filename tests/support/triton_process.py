@@ -48,7 +48,8 @@ def main(folder):
         losses = [loss_of(loss) for loss in case["losses"]]
         scored = triton_rows.score(chunk, losses, case["with_gradient"], case["softcap"])
         assert torch.equal(teacher, chunk.teacher)  # other losses read it, too
-        results.append((scored.values, scored.shared, [slope for slope, _ in scored.gradients]))
+        slopes = [slope for _, (slope, _) in scored.losses] if case["with_gradient"] else []
+        results.append(([value for value, _ in scored.losses], scored.shared, slopes))
     torch.save(results, folder / "results.pt")
 
 

@@ -6,11 +6,11 @@ import logging
 import pytest
 from support.runs import complaint
 
-from smopd.chat import DirtyContext, Renderer
+from smopd.chat import DirtyContext, Renderer, template
+from smopd.chat.template import refuse_too_long
 from smopd.data import Example, load_examples
 from smopd.models.loading import context_length
-from smopd.rollout import Driver, Sampled, Sampling, Stop, lengths
-from smopd.rollout.lengths import refuse_too_long
+from smopd.rollout import Driver, Sampled, Sampling, Stop
 
 SHARDS = ("How many are left?", *(f"I had {n} apples and lost {n - 1} of them." for n in range(20, 26)))
 LONG = Example("long", "math", "Give a number.", SHARDS, " ".join(SHARDS), {"value": "3"})
@@ -59,7 +59,7 @@ class Fill:
 
 
 def test_replies_are_cut_where_the_context_ends(pocket, caplog, monkeypatch):
-    monkeypatch.setattr(lengths, "_told_limits", set())
+    monkeypatch.setattr(template, "_told_limits", set())
 
     def play(limit):
         driver = Driver(Fill(), renderer(pocket, limit), Sampling(1.0, 30), 20)

@@ -1,14 +1,22 @@
-"""Prompts that begin alike, such as questions about one database: what they have in common goes through the
-model once, and every prompt continues from its keys and values.
+"""How the hf engine cuts its work, known without torch, since the planner counts with the same numbers: the
+sizes of its buffers, and prompts that begin alike, such as questions about one database. What those have in
+common goes through the model once, and every prompt continues from its keys and values.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+GROWTH = 128  # columns added when a buffer of keys and values is full
+WIDTH = 512  # columns of a static cache come in multiples of this: few shapes, so few graphs
 # A shorter common prefix is not worth a pass of its own. System prompts of a few sentences stay below.
 SHORTEST = 192
 PADDING = 1.25  # prefixes share a pass while the longest has at most this many times the shortest's tokens
+
+
+def static_shape(rows: int, columns: int) -> tuple[int, int]:
+    """The shape of a static cache with room for so much: rows come in powers of two, columns in widths."""
+    return 1 << max(0, rows - 1).bit_length(), -(-columns // WIDTH) * WIDTH
 
 
 @dataclass(frozen=True)

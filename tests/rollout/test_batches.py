@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smopd.rollout import prefixes
+from smopd.rollout import batches
+from smopd.rollout.batches import SHORTEST, shared_prefixes
 from smopd.rollout.engine import Sampling
 from smopd.rollout.hf import HFEngine
-from smopd.rollout.prefixes import SHORTEST, shared_prefixes
 
 SAMPLING = Sampling(1.0, 12, top_p=0.95, top_k=20)
 
@@ -34,7 +34,7 @@ PROMPTS = [
 
 
 def sample(chat, monkeypatch, shortest, batch=64, static=None):
-    monkeypatch.setattr(prefixes, "SHORTEST", shortest)
+    monkeypatch.setattr(batches, "SHORTEST", shortest)
     graphs = {"static": True, "graphs": None} if static else {}
     engine = HFEngine(chat.model, chat.renderer.end_ids, batch, **graphs)
     return engine.generate(PROMPTS, range(len(PROMPTS)), SAMPLING), engine.usage
