@@ -17,7 +17,8 @@ from smopd.formatting import cut, esc, html_text
 from smopd.tables import cell_text, parts_of
 
 LABEL = 500  # characters shown of a name or an answer, at most
-_LAYOUT: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+_OPTIONS: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
+_OPTIONS |= {"trim_blocks": True, "lstrip_blocks": True}
 
 
 @cache
@@ -31,7 +32,7 @@ def render(template: str, **values: Any) -> Markup:
 
 def render_text(package: str, template: str, **values: Any) -> str:
     """Render a text template of a package: nothing is escaped; the filter `n` formats a count."""
-    templates = Environment(loader=PackageLoader(package, ""), undefined=StrictUndefined, **_LAYOUT)
+    templates = Environment(loader=PackageLoader(package, ""), **_OPTIONS)
     templates.filters["n"] = "{:,}".format
     return templates.get_template(template).render(**values)
 
@@ -44,11 +45,9 @@ def minus(text: str) -> Markup:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("smopd", "viewer/templates")
-    templates = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_escape, **_LAYOUT
-    )
+    templates = Environment(loader=loader, autoescape=True, finalize=_escape, **_OPTIONS)
     templates.filters |= {
-        "text": _text,
+        "text": lambda value, limit=LABEL: Markup(html_text(value, limit)),
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
         "minus": minus,
         "cut": cut,
@@ -61,10 +60,6 @@ def _templates() -> Environment:
         "policy": "",
     }
     return templates
-
-
-def _text(value: object, limit: int = LABEL) -> Markup:
-    return Markup(html_text(value, limit))
 
 
 def _escape(value: object) -> Markup:

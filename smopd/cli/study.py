@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from smopd.study.run import Scheduler, StudyFolder, StudyJob
 
 ABOUT = "Run a grid of runs with statistics, and its controls."
-VERBS = verb_with("calibration", "gradients", "list", "power")
-study_app = typer.Typer(cls=VERBS, add_completion=False, help=ABOUT)
+study_app = typer.Typer(cls=verb_with("calibration", "gradients", "list", "power"), help=ABOUT)
 STUDY = "A study file (TOML), or a shipped study (smopd study list)."
 OUT = "Folder; default runs/PLACE, as the study says. Studies may share one."
 JOBS = "Cells to run in parallel, each on its own GPU where there are several."
