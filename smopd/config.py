@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model, field_validator
 
+from smopd import objective as parts
 from smopd.config_io import check, choices, config_hash, flatten, hash_values, nest
 
 from smopd.config_io import parse_override, read_toml, to_toml  # isort: skip
@@ -61,8 +62,6 @@ def _with_section(section: type[Section]) -> type[Tree]:
 
 
 if TYPE_CHECKING:
-    from smopd.objective.plan import Plan
-
     Config = Tree
 else:  # with the section of the default method
     Config = _with_section(METHODS[Tree.model_fields["method"].default].section)
@@ -72,14 +71,12 @@ def config_class(method: str) -> type[Config]:
     return _with_section(find_method(method).section)
 
 
-def plan_of(config: Config) -> "Plan":
+def plan_of(config: Config) -> "parts.Plan":
     """The plan of the config's method; raises a UserError if settings make each other ineffective."""
     method = find_method(config.method)
     with calling(method.plan, lambda: f"plan of '{method.name}'", method.made_at):
         plan = method.plan(config.objective)
-        from smopd.objective.plan import Plan
-
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, parts.Plan):
             raise unexpected(plan, "a smopd.objective.Plan")
     return plan
 

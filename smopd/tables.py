@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
 from smopd.formatting import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     from smopd.pages import Markup
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # would begin code, a link or a column
@@ -107,11 +108,7 @@ class Table:
             lines.append(" & ".join([latex(row.label), *cells]) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
 
-    def __rich__(self) -> "RichTable":
-        from rich import box
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
+    def __rich__(self) -> RichTable:
         look: dict[str, Any] = {"title": Text(visible(self.title)) if self.title else None}
         look |= {"box": box.SIMPLE_HEAD} if self.heads else {"box": None, "pad_edge": False}
         table = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
@@ -173,8 +170,6 @@ def _latex_part(part: Part) -> str:
     return f"${'<' if less else ''}{sign}{digits}${latex(unit)}"
 
 
-def _rich_cell(cell: Cell) -> "Text":
-    from rich.text import Text
-
+def _rich_cell(cell: Cell) -> Text:
     styled = [part if isinstance(part, Styled) else (cell_text((part,)), "") for part in parts_of(cell)]
     return Text.assemble(*((visible(text), style) for text, style in styled), overflow="fold")

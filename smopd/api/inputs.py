@@ -10,7 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
 
 from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
 from smopd.data import Example
@@ -18,15 +21,12 @@ from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, explain_os_errors, jsonl, write_text
-from smopd.lazy import torch
 from smopd.methods import Method
 from smopd.plugins import register_in_memory_module
 from smopd.runs.layout import CONFIG
+from smopd.training.processes import Processes
 from smopd.verify import custom, tasks
 from smopd.verify.task import Task
-
-if TYPE_CHECKING:
-    from smopd.training.processes import Processes
 
 log = logging.getLogger("smopd")
 BEGUN = (CONFIG, "evaluation.json")  # one of them exists once the work has begun
@@ -73,7 +73,11 @@ class Inputs:
             self.settings[f"data.{split}"] = f"{split}.jsonl"
 
     def add_model(self, model: Any, tokenizer: Any) -> None:
-        self.model, self.texts["model.sha256"] = (model, tokenizer), f"{weights_hash(model)}\n"
+        hasher = hashlib.sha256()
+        for name, tensor in sorted(model.state_dict().items()):
+            hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        self.model, self.texts["model.sha256"] = (model, tokenizer), f"{hasher.hexdigest()}\n"
         self.settings["model.path"] = "model"
 
 
@@ -119,7 +123,7 @@ def _had_plain_answers(part: Any) -> bool:
 
 
 @contextmanager
-def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
+def materialize_inputs(out: Path, inputs: Inputs, processes: Processes) -> Iterator[dict[str, Any]]:
     """Write the files into OUT/inputs and yield the settings that name them; delete them if the work does not
     begin. With several processes the first one writes, and the others wait for it.
     """
@@ -166,18 +170,8 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
         (folder / ".model").rename(folder / "model")
 
 
-def weights_hash(model: Any) -> str:
-    hasher = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return hasher.hexdigest()
-
-
 def model_settings(model: Any, tokenizer: Any) -> dict[str, Any]:
     """The settings that a model in memory implies; a UserError if it cannot be saved as it is."""
-    from transformers import PreTrainedModel
-
     if hasattr(model, "peft_config"):
         advice = "pass its base, and settings={'model.adapter': FOLDER} to start from an adapter"
         raise UserError(f"model: it carries adapters of its own; {advice}")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from huggingface_hub import HfApi
 from peft import LoraConfig, PeftModel
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainingArguments
 
 from smopd.api.callbacks import CallbackHooks
 from smopd.api.evaluation import Evaluation, evaluate
@@ -144,13 +144,13 @@ class SMOPDTrainer:
         self.train_dataset = rereadable(train_dataset, "train_dataset")
         self.eval_dataset, self.verifier = rereadable(eval_dataset, "eval_dataset"), verifier
         self.processing_class = processing_class
-        self.state = TrainerState(log_history=[])
         self.model: PeftModel | None = None  # once it trains: the base with the student's adapter
         self.run: Run | None = None  # once it is trained
         self._model, self._lora = model, _lora(peft_config)
-        self._hooks = CallbackHooks(self.args, callbacks, self.state)
         config = self._call().config(trial=True)  # report mistakes in the settings now
-        self._hooks.args = self.args.for_callbacks(self.args.output_dir or "runs", config)
+        args = self.args.for_callbacks(self.args.output_dir or "runs", config)
+        self._hooks = CallbackHooks(self.args, args, callbacks)
+        self.state = self._hooks.state
 
     @property
     def log_history(self) -> list[dict[str, Any]]:

@@ -125,7 +125,7 @@ class _Screen:
         if not self.prompts:  # standard output is for something else
             say("you> ", err=True, end="")
         try:
-            return input("you> " if self.prompts else "")
+            return input("you> ") if self.prompts else input()
         except EOFError:
             say("", err=True)
             return None

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -85,8 +86,6 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
         say(version("smopd"))
         raise typer.Exit
 
