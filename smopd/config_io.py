@@ -46,9 +46,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *tables, name = key.split(".")
-        node = tree
-        for table in tables:
-            node = node.setdefault(table, {})
+        node = functools.reduce(lambda node, table: node.setdefault(table, {}), tables, tree)
         node[name] = value
     return tree
 

@@ -25,18 +25,13 @@ def emit(value: dict[str, Any]) -> None:
     print(visible_json(value))
 
 
-def show(*parts: Any) -> None:
-    for part in parts:
-        console().print(part)
-
-
 def output(as_json: bool, facts: dict[str, Any], *parts: Any) -> None:
     """Print a verb's result: the facts as one JSON object, or else the texts and tables."""
     if as_json:
         emit(facts)
         return
     for part in parts:
-        say(part) if isinstance(part, str) else show(part)
+        say(part) if isinstance(part, str) else console().print(part)
 
 
 class _GuardedConsole(Console):

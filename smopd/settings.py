@@ -116,8 +116,7 @@ class EngineSettings(Section):
     def _check_engine_kind(cls, kind: str) -> str:
         if kind in ENGINES or kind.endswith(".py"):
             return kind
-        kinds = ", ".join(ENGINES)
-        raise ValueError(f"expected one of {kinds}, or your own Python file (docs/extending.md)")
+        raise ValueError(f"expected one of {', '.join(ENGINES)}, or your own Python file (docs/extending.md)")
 
 
 class LoraSettings(Section):

@@ -101,7 +101,6 @@ class _Screen:
         self.verdicts: dict[str, dict[str, Any]] | None = None  # on a task that was played to its end
 
     def lines(self) -> Iterator[str]:
-        """Yield the user's messages until the end of the input."""
         if self.typed:
             with suppress(ImportError):
                 import readline  # noqa: F401 - makes the line editable
@@ -136,10 +135,8 @@ class _Screen:
         self.console.print(said(name, text, style="cyan"))
 
     def replies(self, replies: Replies, label: str = "") -> None:
-        cells = []
-        for name, turn in replies.items():
-            cut = " (cut by the token limit)" if turn.stop == Stop.LENGTH else ""
-            cells.append(said(f"{name}{label}{cut}", turn.text))
+        cut = {Stop.LENGTH: " (cut by the token limit)"}
+        cells = [said(f"{name}{label}{cut.get(turn.stop, '')}", turn.text) for name, turn in replies.items()]
         side_by_side(self.console, cells, COLUMNS)
 
     def waiting(self, name: str) -> AbstractContextManager[object]:

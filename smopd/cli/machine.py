@@ -108,5 +108,5 @@ def plan(
             plans.append(make_plan(config, shape, device, gpus, mfu or MFU, middle, answer))
             sources.append(source)
     facts = {"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]}
-    shown = markdown(plans) if as_markdown else text(recipes[0], plans[0]) if len(plans) == 1 else table(plans)
-    output(as_json, facts, shown)
+    shown = text(recipes[0], plans[0]) if len(plans) == 1 else table(plans)
+    output(as_json, facts, markdown(plans) if as_markdown else shown)

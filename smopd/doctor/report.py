@@ -67,16 +67,14 @@ def advice(facts: Facts) -> list[str]:
         if gpu.total < 16 * GB:
             lines.append(f"{where} has {gpu.total / GB:.0f} GB: smopd plan RECIPE says what fits")
     if facts.gpus and facts.engine == "hf" and "vllm" not in facts.versions:
-        slower = "so replies are sampled by transformers, which is slower: make gpu"
-        lines.append(f"vLLM is not installed, {slower}")
+        lines += ["vLLM is not installed, so replies are sampled by transformers, which is slower: make gpu"]
     if facts.gpus and not facts.compiler:
         lines.append("no C compiler, which Triton's kernels need at their first use: apt-get install gcc")
     if len(facts.gpus) > 1 and shared is not None and shared < GB:
         size = f"/dev/shm has {shared / GB:.2g} GB, and NCCL wants more between GPUs"
         lines.append(f"{size}: start the container with --shm-size=8g")
     if facts.available < 4 * GB:
-        left = f"only {facts.available / GB:.1f} GB of the host's memory are available"
-        lines.append(f"{left}: end what uses it")
+        lines += [f"only {facts.available / GB:.1f} GB of the host's memory are available: end what uses it"]
     if facts.sandbox == "none":
         remedy = "apt-get install bubblewrap, or run with --allow-unsandboxed"
         lines.append(f"no sandbox for model-written programs (task code): {remedy}")
