@@ -119,10 +119,8 @@ def _write(what: str, objects: Sequence[Any], facts: str, compose: Callable[[], 
     try:
         head = f"The {what} of this run, as it was passed from Python, with what it refers to."
         return Written(f'"""{head}{end}"""\n\n{compose()}')
-    except NoSourceError as error:
-        reason = str(error)
     except (Exception, SystemExit) as error:
-        reason = f"its text fails alone: {error!r}"
+        reason = str(error) if isinstance(error, NoSourceError) else f"its text fails alone: {error!r}"
     shown = "; ".join(re.sub(r" at 0x[0-9a-f]+", "", repr(o))[:300] for o in objects)
     message = (
         f"the {what} of this run is a Python object ({shown}) without a text that could be kept: {reason}; "
