@@ -47,7 +47,7 @@ def _templates() -> Environment:
     loader = PackageLoader("smopd", "viewer/templates")
     templates = Environment(loader=loader, autoescape=True, finalize=_escape, **_OPTIONS)
     templates.filters |= {
-        "text": lambda value, limit=LABEL: Markup(html_text(value, limit)),
+        "text": _text,
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
         "minus": minus,
         "cut": cut,
@@ -60,6 +60,10 @@ def _templates() -> Environment:
         "policy": "",
     }
     return templates
+
+
+def _text(value: object, limit: int = LABEL) -> Markup:
+    return Markup(html_text(value, limit))
 
 
 def _escape(value: object) -> Markup:

@@ -148,8 +148,8 @@ class SMOPDTrainer:
         self.run: Run | None = None  # once it is trained
         self._model, self._lora = model, _lora(peft_config)
         config = self._call().config(trial=True)  # report mistakes in the settings now
-        args = self.args.for_callbacks(self.args.output_dir or "runs", config)
-        self._hooks = CallbackHooks(self.args, args, callbacks)
+        arguments = self.args.for_callbacks(self.args.output_dir or "runs", config)
+        self._hooks = CallbackHooks(self.args, arguments, callbacks)
         self.state = self._hooks.state
 
     @property
