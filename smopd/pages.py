@@ -14,7 +14,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup as Markup  # of jinja2
 
 from smopd.formatting import cut, esc, html_text
-from smopd.tables import cell_text, parts_of
 
 LABEL = 500  # characters shown of a name or an answer, at most
 _OPTIONS: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
@@ -53,8 +52,6 @@ def _templates() -> Environment:
         "cut": cut,
     }
     templates.globals |= {
-        "parts_of": parts_of,
-        "part_text": lambda part: cell_text((part,)),
         "style_sheet": lambda *name: Markup(style_sheet(*name)),
         "version": version("smopd"),
         "policy": "",
