@@ -10,7 +10,7 @@ import typer
 
 from smopd.cli.options import Json
 from smopd.errors import UserError
-from smopd.printing import emit, say, show
+from smopd.printing import console, emit, say
 
 HELP = "Measure CPU time and memory of scoring and sampling against other paths, and the verifiers' speed."
 app = typer.Typer(no_args_is_help=True, help=HELP, add_completion=False, pretty_exceptions_enable=False)
@@ -353,7 +353,8 @@ def _print_table(title: str, headings: list[str], rows: list[list[str]], notes: 
     table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*row)
-    show(table, *notes)
+    for part in (table, *notes):
+        console().print(part)
 
 
 def main() -> None:

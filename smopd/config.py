@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model, field_validator
 
+from smopd import objective as parts
 from smopd.config_io import check, choices, config_hash, flatten, hash_values, nest
 
 from smopd.config_io import parse_override, read_toml, to_toml  # isort: skip
@@ -56,14 +57,11 @@ class Tree(Settings):
 
 @cache
 def _with_section(section: type[Section]) -> type[Tree]:
-    tree = create_model("Config", __base__=Tree, objective=(section, Field(default_factory=section)))
-    tree.__doc__ = Tree.__doc__
-    return tree
+    objective = (section, Field(default_factory=section))
+    return create_model("Config", __base__=Tree, __doc__=Tree.__doc__, objective=objective)
 
 
 if TYPE_CHECKING:
-    from smopd.objective.plan import Plan
-
     Config = Tree
 else:  # with the section of the default method
     Config = _with_section(METHODS[Tree.model_fields["method"].default].section)
@@ -73,14 +71,12 @@ def config_class(method: str) -> type[Config]:
     return _with_section(find_method(method).section)
 
 
-def plan_of(config: Config) -> "Plan":
+def plan_of(config: Config) -> "parts.Plan":
     """The plan of the config's method; raises a UserError if settings make each other ineffective."""
     method = find_method(config.method)
     with calling(method.plan, lambda: f"plan of '{method.name}'", method.made_at):
         plan = method.plan(config.objective)
-        from smopd.objective.plan import Plan
-
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, parts.Plan):
             raise unexpected(plan, "a smopd.objective.Plan")
     return plan
 
@@ -101,13 +97,12 @@ def load_config(
         except UserError as error:
             sets.append(str(error))
     updates = {key: value for one in sets if isinstance(one, dict) for key, value in flatten(one).items()}
-    switched = method if method is not None else updates.get("method")
-    chosen = file.get("method", Config().method) if switched is None else switched
-    known = isinstance(chosen, str) and not check(Config, {"method": chosen}, "")
-    tree = config_class(chosen) if known else Config
-    if switched is not None and known:  # drop another method's table
-        file = _drop_foreign(file, tree)
-    explain = partial(_explain, chosen)
+    switched, named = method if method is not None else updates.get("method"), file.get("method", DEFAULT)
+    chosen = named if switched is None else switched
+    known, explain = _known_class(chosen), partial(_explain, chosen)
+    tree = known or Config
+    if switched is not None and known and _known_class(named) not in (None, known):  # another method's table
+        file = {key: value for key, value in file.items() if key != "objective"}
     problems = check(tree, file, source, explain)
     if known and in_file(chosen):
         declared = find_method(chosen)
@@ -146,12 +141,9 @@ def _switch_method(method: str, tree: type[Config]) -> dict[str, Any]:
     return {key: defaults[key] for key in others} | find_method(method).settings
 
 
-def _drop_foreign(file: dict[str, Any], tree: type[Config]) -> dict[str, Any]:
-    """Drop the `objective` table if the recipe's own method has a different one than the chosen method."""
-    named = file.get("method", Config().method)
-    if not isinstance(named, str) or check(Config, {"method": named}, "") or config_class(named) is tree:
-        return file
-    return {key: value for key, value in file.items() if key != "objective"}
+def _known_class(method: Any) -> type[Config] | None:
+    known = isinstance(method, str) and not check(Config, {"method": method}, "")
+    return config_class(method) if known else None
 
 
 def settings_hash(config: Config) -> str:

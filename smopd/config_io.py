@@ -28,23 +28,16 @@ def _tables(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 def leaves(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Every setting of a config tree by dotted key, in declaration order."""
-    tables, fields = _tables(model), {}
-    for name, field in model.model_fields.items():
-        if name in tables:
-            fields.update({f"{name}.{key}": leaf for key, leaf in leaves(tables[name]).items()})
-        else:
-            fields[name] = field
-    return fields
+    tables, fields = _tables(model), model.model_fields
+    return flatten({name: leaves(tables[name]) if name in tables else fields[name] for name in fields})
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{name}."))
-        else:
-            flat[f"{prefix}{name}"] = value
+        key = f"{prefix}{name}"
+        flat |= flatten(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
     return flat
 
 
@@ -53,9 +46,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *tables, name = key.split(".")
-        node = tree
-        for table in tables:
-            node = node.setdefault(table, {})
+        node = functools.reduce(lambda node, table: node.setdefault(table, {}), tables, tree)
         node[name] = value
     return tree
 
@@ -93,31 +84,30 @@ def check(
     """List the problems, one line each; an unknown key gets what `explain` says, else the nearest key."""
     try:
         model.model_validate(tree)
+        return []
     except ValidationError as error:
-        lines: dict[str, str] = {}  # by key: a list with three bad items is one problem
-        for problem in error.errors(include_url=False):
-            path = [part for part in problem["loc"] if isinstance(part, str)]  # without list indices
-            key, value = _join_path(path), functools.reduce(operator.getitem, path, tree)
-            if problem["type"] == "extra_forbidden":
-                for unknown in _paths(path, value):
-                    name = _join_path(unknown)
-                    known = explain(name, functools.reduce(operator.getitem, unknown, tree))
-                    known = known or f"unknown key '{name}'{_proposal(model, unknown)}"
-                    lines[name] = f"{source}: {known}"
-            elif problem["type"] == "string_unicode":
-                what = f"{key} = {_show(value)}: " if isinstance(value, str) else "a key is "
-                lines[key] = f"{source}: {what}not UTF-8 text"
-            elif problem["type"] == "value_error":  # the message of a field's validator
-                lines[key] = f"{source}: {key} = {_show(value)}: {problem['ctx']['error']}"
-            else:
-                guess = ""
-                if problem["type"] == "literal_error" and isinstance(wrong := problem["input"], str):
-                    names = re.findall(r"'(\w[\w-]*)'", problem["ctx"]["expected"])
-                    guess = _suggest_nearest(wrong, names) if names else ""
-                expected = f"expected {_describe_expected(model, key)}{guess}"
-                lines.setdefault(key, f"{source}: {key} = {_show(value)}: {expected}")
-        return list(lines.values())
-    return []
+        problems = error.errors(include_url=False)
+    lines: dict[str, str] = {}  # by key: a list with three bad items is one problem
+    for problem in problems:
+        path = [part for part in problem["loc"] if isinstance(part, str)]  # without list indices
+        key, value = _join_path(path), functools.reduce(operator.getitem, path, tree)
+        kind, shown = problem["type"], f"{key} = {_show(value)}"
+        if kind == "extra_forbidden":
+            for unknown, inner in _unknown_keys(path, value):
+                name = _join_path(unknown)
+                known = explain(name, inner) or f"unknown key '{name}'{_proposal(model, unknown)}"
+                lines[name] = f"{source}: {known}"
+        elif kind == "string_unicode":
+            what = f"{shown}: " if isinstance(value, str) else "a key is "
+            lines[key] = f"{source}: {what}not UTF-8 text"
+        elif kind == "value_error":  # the message of a field's validator
+            lines[key] = f"{source}: {shown}: {problem['ctx']['error']}"
+        else:
+            words = kind == "literal_error" and isinstance(problem["input"], str)
+            names = re.findall(r"'(\w[\w-]*)'", problem["ctx"]["expected"]) if words else []
+            guess = _suggest_nearest(problem["input"], names) if names else ""
+            lines.setdefault(key, f"{source}: {shown}: expected {_describe_expected(model, key)}{guess}")
+    return list(lines.values())
 
 
 def choices(name: str, names: list[str], what: str) -> str:
@@ -134,11 +124,11 @@ def _join_path(path: list[str]) -> str:
     return ".".join(part if re.fullmatch(r"[\w-]+", part) else json.dumps(part) for part in path)
 
 
-def _paths(path: list[str], value: Any) -> list[list[str]]:
-    """The keys below an unknown table, or the unknown key itself: each may have its own explanation."""
+def _unknown_keys(path: list[str], value: Any) -> list[tuple[list[str], Any]]:
+    """Paths and values below an unknown table, or of the unknown key itself: each may have an explanation."""
     if not isinstance(value, dict) or not value:
-        return [path]
-    return [below for name, inner in value.items() for below in _paths([*path, name], inner)]
+        return [(path, value)]
+    return [below for name, inner in value.items() for below in _unknown_keys([*path, name], inner)]
 
 
 def _likeness(name: str, candidate: str) -> float:
@@ -158,12 +148,12 @@ def _likeness(name: str, candidate: str) -> float:
 def _proposal(model: type[BaseModel], path: list[str]) -> str:
     """The end of a message about an unknown key: the nearest key, or else all valid ones."""
     table, name = ".".join(path[:-1]), path[-1].split(".")[-1]
-    scores = {}
-    for key in leaves(model):
+
+    def score(key: str) -> float:
         other, _, last = key.rpartition(".")
-        scores[key] = _likeness(name, last) + SAME_TABLE * _likeness(table, other)
-    best = max(scores, key=lambda key: scores[key])
-    if scores[best] >= NEAR:
+        return _likeness(name, last) + SAME_TABLE * _likeness(table, other)
+
+    if score(best := max(leaves(model), key=score)) >= NEAR:
         return f"; did you mean '{best}'?"
     if table in _tables(model):
         return f"; the keys of [{table}] are {', '.join(_tables(model)[table].model_fields)}"

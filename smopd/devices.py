@@ -38,8 +38,7 @@ SMALL = 20_000_000  # parameters; smaller models are slower on several cores tha
 def use_cores(parameters: int) -> None:
     """Share the physical cores among the processes; small models get one. OMP_NUM_THREADS wins over both."""
     if not os.environ.get("OMP_NUM_THREADS"):
-        shared = max(1, physical_cores() // process_count())
-        torch.set_num_threads(shared if parameters >= SMALL else 1)
+        torch.set_num_threads(max(1, physical_cores() // process_count()) if parameters >= SMALL else 1)
 
 
 def free_cache() -> None:

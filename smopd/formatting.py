@@ -33,8 +33,7 @@ def one_line(text: object, limit: int = 500) -> str:
 
 def visible_json(value: Any) -> str:
     """JSON on one line, with hidden characters escaped so that the value stays the same."""
-    written = json.dumps(value, ensure_ascii=False)
-    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], written)
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], json.dumps(value, ensure_ascii=False))
 
 
 def cut(text: str, limit: int = LONGEST) -> str:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -40,14 +41,11 @@ def code_version() -> str:
 
 
 def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
-    installed = {}
+    installed: dict[str, str] = {}
     for name in names:
         for package in (name, f"{name}-cpu"):  # vLLM's build for CPUs is a package of its own
-            try:
-                installed[name] = version(package)
-                break
-            except PackageNotFoundError:
-                continue
+            with suppress(PackageNotFoundError):
+                installed.setdefault(name, version(package))
     return installed
 
 
@@ -116,9 +114,8 @@ def nvidia_driver() -> tuple[str | None, str | None, int]:
 
 
 def read_nvidia_smi(text: str) -> tuple[str | None, str | None]:
-    matches = [re.search(rf"{name} Version:\s*([\d.]+)", text) for name in ("Driver", "CUDA")]
-    driver, cuda = (match.group(1) if match else None for match in matches)
-    return driver, cuda
+    driver, cuda = (re.search(rf"{name} Version:\s*([\d.]+)", text) for name in ("Driver", "CUDA"))
+    return driver and driver[1], cuda and cuda[1]
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:

@@ -14,10 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup as Markup  # of jinja2
 
 from smopd.formatting import cut, esc, html_text
-from smopd.tables import cell_text, parts_of
 
 LABEL = 500  # characters shown of a name or an answer, at most
-_LAYOUT: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+_OPTIONS: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
+_OPTIONS |= {"trim_blocks": True, "lstrip_blocks": True}
 
 
 @cache
@@ -31,7 +31,7 @@ def render(template: str, **values: Any) -> Markup:
 
 def render_text(package: str, template: str, **values: Any) -> str:
     """Render a text template of a package: nothing is escaped; the filter `n` formats a count."""
-    templates = Environment(loader=PackageLoader(package, ""), undefined=StrictUndefined, **_LAYOUT)
+    templates = Environment(loader=PackageLoader(package, ""), **_OPTIONS)
     templates.filters["n"] = "{:,}".format
     return templates.get_template(template).render(**values)
 
@@ -44,9 +44,7 @@ def minus(text: str) -> Markup:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("smopd", "viewer/templates")
-    templates = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_escape, **_LAYOUT
-    )
+    templates = Environment(loader=loader, autoescape=True, finalize=_escape, **_OPTIONS)
     templates.filters |= {
         "text": _text,
         "near": lambda head: head.replace(", ", ",\u00a0"),  # no line break after a comma
@@ -54,8 +52,6 @@ def _templates() -> Environment:
         "cut": cut,
     }
     templates.globals |= {
-        "parts_of": parts_of,
-        "part_text": lambda part: cell_text((part,)),
         "style_sheet": lambda *name: Markup(style_sheet(*name)),
         "version": version("smopd"),
         "policy": "",

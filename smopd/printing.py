@@ -5,12 +5,12 @@ import os
 import re
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.segment import Segment
 
 from smopd.formatting import visible, visible_json
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _plain_warning = warnings.formatwarning
@@ -25,31 +25,24 @@ def emit(value: dict[str, Any]) -> None:
     print(visible_json(value))
 
 
-def show(*parts: Any) -> None:
-    for part in parts:
-        console().print(part)
-
-
 def output(as_json: bool, facts: dict[str, Any], *parts: Any) -> None:
     """Print a verb's result: the facts as one JSON object, or else the texts and tables."""
     if as_json:
         emit(facts)
         return
     for part in parts:
-        say(part) if isinstance(part, str) else show(part)
+        say(part) if isinstance(part, str) else console().print(part)
 
 
-def console(**settings: Any) -> "Console":
+class _GuardedConsole(Console):
+    def render(self, *args: Any, **kwargs: Any) -> Any:
+        for part in super().render(*args, **kwargs):
+            yield part if part.control else Segment(visible(part.text), part.style)
+
+
+def console(**settings: Any) -> Console:
     """A rich console that prints text literally: no markup, no escape sequences, no emoji codes."""
-    from rich.console import Console
-    from rich.segment import Segment
-
-    class Guarded(Console):
-        def render(self, *args: Any, **kwargs: Any) -> Any:
-            for part in super().render(*args, **kwargs):
-                yield part if part.control else Segment(visible(part.text), part.style)
-
-    return Guarded(highlight=False, markup=False, emoji=False, **settings)
+    return _GuardedConsole(highlight=False, markup=False, emoji=False, **settings)
 
 
 class _Record(logging.LogRecord):

@@ -18,10 +18,8 @@ LATE = 1.0  # seconds until quick work is announced
 
 
 @contextmanager
-def track(
-    what: str, total: int = 0, done: int = 0, eta: bool = True, plain_every: float = 10
-) -> Iterator[Update]:
-    """A `Track` on stderr: a spinner or a bar; without a terminal, a line every `plain_every` seconds."""
+def track(what: str, total: int = 0, done: int = 0, eta: bool = True, every: float = 10) -> Iterator[Update]:
+    """A `Track` on stderr: a spinner or a bar; without a terminal, a line `every` so many seconds."""
     if total and console.is_terminal:
         # This fits into 80 columns; narrower, the numbers would be cut.
         templates = ("{task.description}", "{task.fields[note]}")
@@ -32,7 +30,7 @@ def track(
             task = bar.add_task(what, total=total, completed=done, note="")
             yield lambda done, note="": bar.update(task, completed=done, note=note)
     elif total:
-        yield _plain_lines(what, total, done, eta, plain_every)
+        yield _plain_lines(what, total, done, eta, every)
     else:
         if not console.is_terminal:
             console.print(what)
@@ -60,15 +58,13 @@ def _plain_lines(what: str, total: int, first: int, eta: bool, every: float) -> 
 @contextmanager
 def delayed_status(what: str) -> Iterator[None]:
     """Announce work that is usually instant: without a terminal, only if it takes more than a second."""
-    if console.is_terminal:
-        with console.status(Text(what)):
-            yield
-        return
     timer = Timer(LATE, console.print, [what], {"soft_wrap": True})
     timer.daemon = True
-    timer.start()
+    if not console.is_terminal:
+        timer.start()
     try:
-        yield
+        with console.status(Text(what)) if console.is_terminal else nullcontext():
+            yield
     finally:
         timer.cancel()
 

@@ -4,10 +4,8 @@ run repeats the uninterrupted one, and no random choice depends on what else is 
 
 import hashlib
 import random
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from smopd.lazy import torch  # processes that only verify derive seeds too, and start faster without it
 
 
 def derive(*parts: int | str) -> int:
@@ -21,6 +19,4 @@ def rng(*parts: int | str) -> random.Random:
 
 
 def torch_generator(*parts: int | str) -> "torch.Generator":
-    import torch  # here: processes that only verify derive seeds too, and start faster without it
-
     return torch.Generator().manual_seed(derive(*parts))

@@ -65,8 +65,6 @@ class ChatSettings(Section):
 
 
 class DataSettings(Section):
-    """The examples: JSONL, LiC's own JSON, or the generated pocket world."""
-
     train: str = Field("pocket:train", min_length=1, description='training examples: file or "pocket:train"')
     eval: str = Field("pocket:eval", min_length=1, description='evaluation examples: file or "pocket:eval"')
     train_limit: int = Field(0, ge=0, description="use only the first N training examples; 0 = all")
@@ -116,8 +114,7 @@ class EngineSettings(Section):
     def _check_engine_kind(cls, kind: str) -> str:
         if kind in ENGINES or kind.endswith(".py"):
             return kind
-        kinds = ", ".join(ENGINES)
-        raise ValueError(f"expected one of {kinds}, or your own Python file (docs/extending.md)")
+        raise ValueError(f"expected one of {', '.join(ENGINES)}, or your own Python file (docs/extending.md)")
 
 
 class LoraSettings(Section):
@@ -200,8 +197,6 @@ class UserSettings(Section):
 
 
 class Settings(Section):
-    """All settings but those of the method."""
-
     seed: int = Field(42, ge=0, description="every random choice of the run derives from it")
     model: ModelSettings = Field(default_factory=ModelSettings)
     chat: ChatSettings = Field(default_factory=ChatSettings)

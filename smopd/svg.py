@@ -5,10 +5,11 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Sheet
+import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure as Sheet
 
 _LOCK = threading.RLock()  # matplotlib's settings are global
 
@@ -16,8 +17,6 @@ _LOCK = threading.RLock()  # matplotlib's settings are global
 @contextmanager
 def styled(look: Mapping[str, Any]) -> Iterator[None]:
     """Use matplotlib's default settings, changed by `look`, inside the block; one thread at a time."""
-    import matplotlib
-
     # The backend has nothing to do with looks.
     apart = ("backend", "interactive", "toolbar", "webagg")
     every: dict[Any, Any] = dict(matplotlib.rcParamsDefault)
@@ -26,10 +25,8 @@ def styled(look: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def svg_text(sheet: "Sheet", title: str) -> str:
+def svg_text(sheet: Sheet, title: str) -> str:
     """A figure as SVG, without web addresses and without ids that nothing refers to."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
     # Not savefig, which would draw everything again.
     buffer, nothing = io.BytesIO(), {"Date": None, "Creator": None, "Format": None, "Type": None}
     FigureCanvasSVG(sheet).print_svg(buffer, metadata={"Title": title} | nothing)

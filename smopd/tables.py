@@ -8,15 +8,14 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from smopd.formatting import visible
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    from smopd.pages import Markup
+from smopd.pages import Markup, render
 
 _MARKED = re.compile(r"[\\`*_#|~$]|\](?=[(\[:])|!(?=\[)")  # would begin code, a link or a column
 _TAG = re.compile(r"<(?=[\w/!?])|&(?=[#\w]+;)")
@@ -77,11 +76,9 @@ class Table:
     def is_words(self, column: int) -> bool:
         return column == 0 or column in self.words
 
-    def html(self, show: "Callable[[Part], Markup | None] | None" = None, css: str = "scroll") -> "Markup":
+    def html(self, show: Callable[[Part], Markup | None] | None = None, css: str = "scroll") -> Markup:
         """The table without title and caption; `show` renders the parts that are not plain text."""
-        from smopd.pages import render
-
-        return render("table.html", table=self, show=show, css=css)
+        return render("table.html", table=self, show=show, css=css, parts_of=parts_of, cell_text=cell_text)
 
     def markdown(self) -> str:
         rules = ["---" if self.is_words(i) else "---:" for i in range(len(self.heads))]
@@ -107,11 +104,7 @@ class Table:
             lines.append(" & ".join([latex(row.label), *cells]) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"]) + "\n"
 
-    def __rich__(self) -> "RichTable":
-        from rich import box
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
+    def __rich__(self) -> RichTable:
         look: dict[str, Any] = {"title": Text(visible(self.title)) if self.title else None}
         look |= {"box": box.SIMPLE_HEAD} if self.heads else {"box": None, "pad_edge": False}
         table = RichTable(title_justify="left", header_style="bold", show_header=bool(self.heads), **look)
@@ -173,8 +166,6 @@ def _latex_part(part: Part) -> str:
     return f"${'<' if less else ''}{sign}{digits}${latex(unit)}"
 
 
-def _rich_cell(cell: Cell) -> "Text":
-    from rich.text import Text
-
+def _rich_cell(cell: Cell) -> Text:
     styled = [part if isinstance(part, Styled) else (cell_text((part,)), "") for part in parts_of(cell)]
     return Text.assemble(*((visible(text), style) for text, style in styled), overflow="fold")

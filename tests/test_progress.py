@@ -27,7 +27,7 @@ def test_plain_lines_come_at_intervals_and_for_the_last_count(screen, monkeypatc
     out = screen(False)
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with track("working", 100, plain_every=10) as update:
+    with track("working", 100, every=10) as update:
         for done in range(1, 101):
             now[0] += 1
             update(done, "note")
@@ -41,7 +41,7 @@ def test_a_continued_work_is_timed_from_where_it_continues(screen, monkeypatch):
     out = screen(False)
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with track("working", 100, done=90, plain_every=1) as update:
+    with track("working", 100, done=90, every=1) as update:
         now[0] = 10.0
         update(95)
     assert out.getvalue() == "working 95/100, 0:00:10 left\n"

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class CallbackHooks(Hooks):
-    def __init__(self, args: "SMOPDConfig", callbacks: Sequence[Any], state: TrainerState) -> None:
-        self.given, self.state, self.control = args, state, TrainerControl()
+    def __init__(self, config: "SMOPDConfig", args: Any, callbacks: Sequence[Any]) -> None:
+        self.given, self.args = config, args
+        self.state, self.control = TrainerState(log_history=[]), TrainerControl()
         self.handler = CallbackHandler([DefaultFlowCallback, *callbacks], None, None, None, None)
-        self.args: Any = None
         self._per_epoch = 1.0
 
     def begin(self, trainer: "Trainer") -> None:

@@ -20,6 +20,7 @@ from smopd.progress import track
 from smopd.rollout.engine import resolve_engine
 from smopd.runs.evaluations import BASE, evaluate_side, evaluation_folder, slug
 from smopd.tracking import quiet
+from smopd.training.processes import Processes
 from smopd.verify import custom, load_verifiers, tasks
 
 
@@ -53,9 +54,6 @@ def evaluate(
         raise UserError(f"{call.run}: was given no examples for evaluation (eval=); pass some")
     if examples is not None or verifier is not None:
         _add(call, config, config.data.eval if examples is None else examples, verifier)
-
-    from smopd.training.processes import Processes
-
     wanted = config.model.adapter if base or not call.run else call.checkpoint or call.run
     adapter = resolve_adapter(wanted) if wanted else None
     processes = Processes()
@@ -86,7 +84,7 @@ def _add(call: TrainingCall, config: Config, rows: Any, verifier: Any) -> None:
         names = custom.loaded_tasks()
         known = tasks.find(names[0]) if len(names) == 1 else None
         every = any(EVERY in verifier_facts(Path(file)) for file in config.data.verifiers)
-    call.inputs.add_examples({"eval": rows}, verifier, "eval", known, every and known is not None)
+    call.inputs.add_examples({"eval": rows}, verifier, known, every and known is not None)
 
 
 def _folder(call: TrainingCall, config: Config, adapter: Path | None, base: bool) -> Path:

@@ -10,7 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
 
 from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
 from smopd.data import Example
@@ -18,15 +21,12 @@ from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, explain_os_errors, jsonl, write_text
-from smopd.lazy import torch
 from smopd.methods import Method
 from smopd.plugins import register_in_memory_module
 from smopd.runs.layout import CONFIG
+from smopd.training.processes import Processes
 from smopd.verify import custom, tasks
 from smopd.verify.task import Task
-
-if TYPE_CHECKING:
-    from smopd.training.processes import Processes
 
 log = logging.getLogger("smopd")
 BEGUN = (CONFIG, "evaluation.json")  # one of them exists once the work has begun
@@ -61,10 +61,9 @@ class Inputs:
         self.add("method.py", "method", method_file(method), hold, only)
 
     def add_examples(
-        self, rows: dict[str, Any], verifier: Any, name: str, known: Task | None = None, every: bool = False
+        self, rows: dict[str, Any], verifier: Any, known: Task | None = None, every: bool = False
     ) -> None:
-        """Add examples by split, and their verifier; see `judged_examples`."""
-        examples, judges = judged_examples(rows, verifier, name, known, every)
+        examples, judges = judged_examples(rows, verifier, known, every)
         if judges:  # first, because examples carry its task: complain about a changed function before them
             hold = partial(custom.register_in_process, functions=judges.functions, fields=judges.fields)
             limits = "it is called in this process, one reply at a time, without a limit of time or memory"
@@ -74,12 +73,16 @@ class Inputs:
             self.settings[f"data.{split}"] = f"{split}.jsonl"
 
     def add_model(self, model: Any, tokenizer: Any) -> None:
-        self.model, self.texts["model.sha256"] = (model, tokenizer), f"{weights_hash(model)}\n"
+        hasher = hashlib.sha256()
+        for name, tensor in sorted(model.state_dict().items()):
+            hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        self.model, self.texts["model.sha256"] = (model, tokenizer), f"{hasher.hexdigest()}\n"
         self.settings["model.path"] = "model"
 
 
 def judged_examples(
-    rows: dict[str, Any], verifier: Any, name: str, known: Task | None = None, every: bool = False
+    rows: dict[str, Any], verifier: Any, known: Task | None = None, every: bool = False
 ) -> tuple[dict[str, list[Example]], Judges | None]:
     """Read the examples by split, with the task of the verifier. Without a verifier, `known` is the task of
     examples that name none, or of `every` example.
@@ -89,24 +92,20 @@ def judged_examples(
     judges = judges_of(verifier, plain) if verifier is not None else None
     if judges is None and known and plain and len(known.fields) != 1:
         needs = f"the verifier of {known.name} was made for answers that are objects"
-        raise UserError(f"{name}: the answers are plain values, but {needs}; pass verifier=")
-    task = judges.task if judges else known.name if known else ""
-    fields = judges.fields if judges else known.fields if known else ()
-    every = judges.every if judges else every
+        raise UserError(f"{', '.join(rows)}: the answers are plain values, but {needs}; pass verifier=")
+    task, fields = (known.name, known.fields) if known else ("", ())
+    functions: dict[str, Any] = {}
+    if judges:
+        task, fields, every, functions = judges.task, judges.fields, judges.every, judges.functions
     field = fields[0] if fields else FIELD
-    functions = judges.functions if judges else {}
-    for function_task in functions:  # they are not in a file yet; reading examples judges nothing
-        tasks.register(Task(function_task, fields, judge=_judge_nothing))
+    for name, function in functions.items():  # they are not in a file yet; reading examples judges nothing
+        tasks.register(Task(name, fields, judge=function))
     try:
         examples = {split: as_examples(part, split, task, field, every) for split, part in sources.items()}
     finally:
-        for function_task in functions:
-            tasks.forget(function_task)
+        for name in functions:
+            tasks.forget(name)
     return examples, judges
-
-
-def _judge_nothing(example: Any, reply: str) -> NoReturn:
-    raise AssertionError("a reply was judged while examples are read")
 
 
 def verifier_facts(file: Path) -> str:
@@ -124,7 +123,7 @@ def _had_plain_answers(part: Any) -> bool:
 
 
 @contextmanager
-def materialize_inputs(out: Path, inputs: Inputs, processes: "Processes") -> Iterator[dict[str, Any]]:
+def materialize_inputs(out: Path, inputs: Inputs, processes: Processes) -> Iterator[dict[str, Any]]:
     """Write the files into OUT/inputs and yield the settings that name them; delete them if the work does not
     begin. With several processes the first one writes, and the others wait for it.
     """
@@ -171,18 +170,8 @@ def _write(folder: Path, inputs: Inputs, begun: bool, new: list[Path]) -> None:
         (folder / ".model").rename(folder / "model")
 
 
-def weights_hash(model: Any) -> str:
-    hasher = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return hasher.hexdigest()
-
-
 def model_settings(model: Any, tokenizer: Any) -> dict[str, Any]:
     """The settings that a model in memory implies; a UserError if it cannot be saved as it is."""
-    from transformers import PreTrainedModel
-
     if hasattr(model, "peft_config"):
         advice = "pass its base, and settings={'model.adapter': FOLDER} to start from an adapter"
         raise UserError(f"model: it carries adapters of its own; {advice}")

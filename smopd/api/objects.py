@@ -56,25 +56,21 @@ class Judges:
 def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
     """Interpret `verifier=`; `plain`: the examples' answers are plain values, not objects."""
     verifiers: list[Any] = list(verifier) if isinstance(verifier, list | tuple) else [verifier]
-    for function in verifiers:
-        if not callable(function):
-            kind = type(function).__name__
-            expected = "expected a function of (answer, reply) that returns True, False or None"
-            raise UserError(f"verifier: {expected}, found {kind}")
+    if odd := [type(function).__name__ for function in verifiers if not callable(function)]:
+        expected = "expected a function of (answer, reply) that returns True, False or None"
+        raise UserError(f"verifier: {expected}, found {odd[0]}")
     marks = {mark["task"]: mark for f in verifiers if (mark := custom.marks(f))}
     if len(verifiers) > 1 and len(marks) < len(verifiers):
         raise UserError("verifier: of several functions each needs its task: mark them @smopd.verifier(TASK)")
     if marks:
         functions = dict(zip(marks, verifiers, strict=True))
         wanted = marks[next(iter(marks))]["answer"] if len(marks) == 1 else ()
-        return Judges(functions, tuple(wanted), False, _verifier_file(functions, marks, "", ""))
+        return Judges(functions, tuple(wanted), False, _verifier_file(functions, marks))
     (function,) = verifiers
     task = re.sub(r"[^\w.-]+", "", getattr(function, "__name__", "")).replace("lambda", "") or "given"
     task = f"own-{task}" if task in tasks.built_in() else task
-    fields = (FIELD,) if plain else ()
-    part = f"[{FIELD!r}]" if plain else ""
-    facts = f"{EVERY} {PLAIN}" if plain else EVERY
-    file = _verifier_file({task: function}, {task: {"task": task, "answer": fields}}, part, facts)
+    fields, part, facts = ((FIELD,), f"[{FIELD!r}]", f"{EVERY} {PLAIN}") if plain else ((), "", EVERY)
+    file = _verifier_file({task: function}, {task: {"answer": fields}}, part, facts)
 
     def judge(answer: dict[str, Any], reply: str) -> Any:
         return function(answer[FIELD] if plain else answer, reply)
@@ -82,9 +78,11 @@ def judges_of(verifier: Function | Sequence[Function], plain: bool) -> Judges:
     return Judges({task: judge}, fields, True, file)
 
 
-def _verifier_file(functions: dict[str, Function], marks: dict[str, Any], part: str, facts: str) -> Written:
+def _verifier_file(
+    functions: dict[str, Function], marks: dict[str, Any], part: str = "", facts: str = ""
+) -> Written:
     def compose() -> str:
-        source, last = Source(), []
+        source, last = Source(), list[str]()
         names = {task: source.expression(function) for task, function in functions.items()}
         there = custom.tasks_in(source.text())
         for number, (task, name) in enumerate(names.items()):
@@ -121,10 +119,8 @@ def _write(what: str, objects: Sequence[Any], facts: str, compose: Callable[[], 
     try:
         head = f"The {what} of this run, as it was passed from Python, with what it refers to."
         return Written(f'"""{head}{end}"""\n\n{compose()}')
-    except NoSourceError as error:
-        reason = str(error)
     except (Exception, SystemExit) as error:
-        reason = f"its text fails alone: {error!r}"
+        reason = str(error) if isinstance(error, NoSourceError) else f"its text fails alone: {error!r}"
     shown = "; ".join(re.sub(r" at 0x[0-9a-f]+", "", repr(o))[:300] for o in objects)
     message = (
         f"the {what} of this run is a Python object ({shown}) without a text that could be kept: {reason}; "

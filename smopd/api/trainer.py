@@ -10,8 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from huggingface_hub import HfApi
+from peft import LoraConfig, PeftModel
+from transformers import TrainingArguments
+
+from smopd.api.callbacks import CallbackHooks
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.training import TrainingCall, run_training
 from smopd.config_io import flatten
@@ -24,11 +29,9 @@ from smopd.methods import Method
 from smopd.models import load_renderer
 from smopd.runs import Run, is_run
 from smopd.runs.model_card import model_card
+from smopd.runs.push import push
 from smopd.trainer_names import MAPPING, explain_name
-
-if TYPE_CHECKING:
-    from peft import LoraConfig, PeftModel
-    from transformers import TrainingArguments
+from smopd.training.processes import Processes
 
 T = TypeVar("T")
 FIELDS = {setting: name for name, setting in MAPPING.items()}
@@ -79,7 +82,6 @@ class SMOPDConfig:
             raise UserError(f"logging_steps = {self.logging_steps}: expected a whole number of at least 1")
 
     def settings(self) -> dict[str, Any]:
-        """Map the fields to smopd's settings."""
         settings = {MAPPING[name]: value for name in MAPPING if (value := getattr(self, name)) is not None}
         if isinstance(self.report_to, str):
             settings["train.trackers"] = [] if self.report_to == "none" else [self.report_to]
@@ -91,10 +93,8 @@ class SMOPDConfig:
             raise UserError(f"overrides: {clash[0]} is set by {name} too; give one of them")
         return settings | dict(self.overrides)
 
-    def for_callbacks(self, output_dir: str, config: Any) -> "TrainingArguments":
+    def for_callbacks(self, output_dir: str, config: Any) -> TrainingArguments:
         """The equivalent TrainingArguments of transformers, which callbacks expect."""
-        from transformers import TrainingArguments
-
         train, values = config.train, flatten(config.model_dump())
         shared = TrainingArguments.__dataclass_fields__.keys() & MAPPING
         arguments = {name: values[MAPPING[name]] for name in shared} | {
@@ -134,27 +134,23 @@ class SMOPDTrainer:
         processing_class: Any = None,
         callbacks: Sequence[Any] = (),
         verifier: Any = None,
-        peft_config: "LoraConfig | None" = None,
+        peft_config: LoraConfig | None = None,
         **more: Any,
     ) -> None:
         for name, value in more.items():
             known = explain_name(name, value, lambda *pair: f"args=smopd.SMOPDConfig({_as_field(*pair)})")
             raise UserError(known or f"{name}: SMOPDTrainer has no such argument; settings go into args=")
-        from transformers import TrainerState
-
-        from smopd.api.callbacks import CallbackHooks
-
         self.args = args or SMOPDConfig()
         self.train_dataset = rereadable(train_dataset, "train_dataset")
         self.eval_dataset, self.verifier = rereadable(eval_dataset, "eval_dataset"), verifier
         self.processing_class = processing_class
-        self.state: TrainerState = TrainerState(log_history=[])
         self.model: PeftModel | None = None  # once it trains: the base with the student's adapter
         self.run: Run | None = None  # once it is trained
         self._model, self._lora = model, _lora(peft_config)
-        self._hooks = CallbackHooks(self.args, callbacks, self.state)
         config = self._call().config(trial=True)  # report mistakes in the settings now
-        self._hooks.args = self.args.for_callbacks(self.args.output_dir or "runs", config)
+        arguments = self.args.for_callbacks(self.args.output_dir or "runs", config)
+        self._hooks = CallbackHooks(self.args, arguments, callbacks)
+        self.state = self._hooks.state
 
     @property
     def log_history(self) -> list[dict[str, Any]]:
@@ -215,9 +211,6 @@ class SMOPDTrainer:
         self, repo_id: str | None = None, *, private: bool = True, token: str | None = None
     ) -> str:
         """Upload what `save_model` writes to the Hugging Face hub; return the commit's URL."""
-        from huggingface_hub import HfApi
-
-        from smopd.runs.push import push
 
         def save_and_push(run: Run) -> str:
             name = repo_id or self.args.hub_model_id or run.path.name
@@ -228,8 +221,6 @@ class SMOPDTrainer:
         return self._on_first("push_to_hub", save_and_push)
 
     def _on_first(self, verb: str, work: Callable[[Run], T]) -> T:
-        from smopd.training.processes import Processes
-
         if (run := self.run) is None:
             raise UserError(f"{verb}: nothing is trained yet; call train() first; it also resumes a run")
         return Processes().on_first(lambda: work(run))
@@ -258,12 +249,10 @@ def _save(run: Run, out: Path) -> Path:
     return out
 
 
-def _lora(config: "LoraConfig | None") -> dict[str, Any]:
+def _lora(config: LoraConfig | None) -> dict[str, Any]:
     """The settings of a peft_config; a UserError if it sets more than rank, alpha, dropout and targets."""
     if config is None:
         return {}
-    from peft import LoraConfig
-
     ours = {"r": "lora.r", "lora_alpha": "lora.alpha", "lora_dropout": "lora.dropout"}
     passed = {"target_modules", "task_type", "peft_type", "inference_mode", "base_model_name_or_path", *ours}
     usual, requested = LoraConfig().to_dict(), config.to_dict()

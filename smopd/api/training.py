@@ -15,9 +15,13 @@ from smopd.progress import track, training_note
 from smopd.runs.evaluations import slug
 from smopd.runs.run import Run
 from smopd.runs.target import Named, identify
+from smopd.runs.writer import RunFolder
 from smopd.tracking import quiet
 from smopd.trainer_names import explain_name
 from smopd.training.hooks import Hooks
+from smopd.training.interrupt import Stopped
+from smopd.training.processes import Processes
+from smopd.training.runs import train_run
 from smopd.verify import custom, load_verifiers
 
 OnStep = Callable[[dict[str, Any]], Any]
@@ -107,7 +111,6 @@ class TrainingCall:
 def run_training(
     call: TrainingCall, rows: dict[str, Any], verifier: Any, hooks: Hooks, progress: bool
 ) -> Run:
-    """Write the inputs into the run folder, then train."""
     if call.checkpoint:
         raise UserError(f"{call.checkpoint}: is a checkpoint; training resumes in its run folder, {call.run}")
     base = call.config(trial=True)
@@ -115,14 +118,8 @@ def run_training(
     load_verifiers([f for f in base.data.verifiers if verifier is None or Path(f).parent.name != INPUTS])
     if verifier is not None and rows["train"] is None:
         rows = {**rows, "train": base.data.train}  # they become examples of its task
-    call.inputs.add_examples(rows, verifier, "train, eval")
+    call.inputs.add_examples(rows, verifier)
     custom.unload_verifiers()
-
-    from smopd.runs.writer import RunFolder
-    from smopd.training.loop import Stopped
-    from smopd.training.processes import Processes
-    from smopd.training.runs import train_run
-
     processes = Processes()
     out = processes.broadcast(call.folder(base))
     with materialize_inputs(out, call.inputs, processes) as settings:

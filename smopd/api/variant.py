@@ -2,22 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from smopd import objective, scoring
 from smopd.errors import UserError
 from smopd.methods import METHODS, Method, find_method
-
-if TYPE_CHECKING:
-    from smopd.objective.plan import Plan
 
 
 @dataclass(frozen=True)
 class Changed:
-    plan: Callable[[Any], "Plan"]
+    plan: Callable[[Any], "objective.Plan"]
     parts: dict[str, Any]
     terms: tuple[str, ...]  # empty: all of them
 
-    def __call__(self, settings: Any) -> "Plan":
+    def __call__(self, settings: Any) -> "objective.Plan":
         base_plan = self.plan(settings)
         names = [term.name for term in base_plan.terms]
         if unknown := [name for name in self.terms if name not in names]:
@@ -25,9 +23,7 @@ class Changed:
         chosen = self.terms or names
         parts = dict(self.parts)
         if "loss" in parts and not hasattr(parts["loss"], "value"):
-            from smopd.scoring import row_loss
-
-            parts["loss"] = row_loss(parts["loss"])
+            parts["loss"] = scoring.row_loss(parts["loss"])
         terms = tuple(replace(t, **parts) if t.name in chosen else t for t in base_plan.terms)
         return replace(base_plan, terms=terms)
 

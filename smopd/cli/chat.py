@@ -11,13 +11,13 @@ import typer
 
 from smopd import progress
 from smopd.cli import options
-from smopd.cli.options import Arg, Json, Opt, Set, Unsandboxed, permit
+from smopd.cli.options import Arg, Json, Opt, Set, Unsandboxed
 from smopd.data import Example
 from smopd.errors import EngineLost, UserError
 from smopd.evaluation.evaluate import prepared_examples
 from smopd.models import resolve_adapter
 from smopd.printing import console, emit, say
-from smopd.rollout.assembly import Player, base_and_trained, evaluation_driver
+from smopd.rollout.assembly import base_and_trained, evaluation_driver
 from smopd.rollout.engine import Stop
 from smopd.rollout.talk import Replies, Talk
 from smopd.runs.target import Target, resolve_target
@@ -72,7 +72,6 @@ def chat(
     resolved = resolve_target(target, option_settings, set_, adapter)
     if no_base and resolved.run is None:
         raise UserError(f"--no-base: {target} is no run folder: it answers alone")
-    permit(allow_unsandboxed)
     with ExitStack() as stack:
         screen = _Screen(as_json)
         example = _example(resolved, task, system or "")
@@ -102,23 +101,20 @@ class _Screen:
         self.verdicts: dict[str, dict[str, Any]] | None = None  # on a task that was played to its end
 
     def lines(self) -> Iterator[str]:
-        """Yield the user's messages until the end of the input."""
         if self.typed:
             with suppress(ImportError):
                 import readline  # noqa: F401 - makes the line editable
         while True:
             try:
-                line = self._read()
+                if (line := self._read()) is None:
+                    return
             except KeyboardInterrupt:
                 if not self.typed:
                     raise typer.Exit(130) from None
                 say("", "(Ctrl-D or /quit ends)", err=True)
                 continue
-            if line is None:
-                return
             # Half a surrogate pair cannot be turned into tokens.
-            line = line.encode("utf-8", "replace").decode("utf-8").strip()
-            if line:
+            if line := line.encode("utf-8", "replace").decode("utf-8").strip():
                 yield line
 
     def _read(self) -> str | None:
@@ -139,10 +135,8 @@ class _Screen:
         self.console.print(said(name, text, style="cyan"))
 
     def replies(self, replies: Replies, label: str = "") -> None:
-        cells = []
-        for name, turn in replies.items():
-            cut = " (cut by the token limit)" if turn.stop == Stop.LENGTH else ""
-            cells.append(said(f"{name}{label}{cut}", turn.text))
+        cut = {Stop.LENGTH: " (cut by the token limit)"}
+        cells = [said(f"{name}{label}{cut.get(turn.stop, '')}", turn.text) for name, turn in replies.items()]
         side_by_side(self.console, cells, COLUMNS)
 
     def waiting(self, name: str) -> AbstractContextManager[object]:
@@ -169,13 +163,12 @@ def _open(
     if config.engine.kind == AUTO:  # one conversation gains nothing from vLLM, and hf shares the weights
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "hf"})})
     chosen, start = resolved.find_adapter(), config.model.adapter
-    players: dict[str, Player]
     if resolved.run and chosen and not no_base:
         before = resolve_adapter(start) if start else None
         players = stack.enter_context(base_and_trained(config, chosen, before, progress.track))
     else:
-        name = "trained" if resolved.run else "model"
-        players = {name: stack.enter_context(evaluation_driver(config, chosen, progress.track))}
+        player = stack.enter_context(evaluation_driver(config, chosen, progress.track))
+        players = {"trained" if resolved.run else "model": player}
     seed = ("eval" if example.shards else "chat", config.seed)
     facts = {"model": config.engine.model or config.model.path, "adapter": str(chosen) if chosen else None}
     return Talk(players, example, seed, screen.waiting), facts
@@ -202,9 +195,11 @@ def _converse(talk: Talk, screen: _Screen) -> None:
     if screen.typed:
         say("Write a message; /help lists the commands, Ctrl-D ends.", err=True)
     for line in screen.lines():
-        if line.startswith("/"):
-            if not _command(line.split()[0], talk, screen):
-                return
+        word = line.split()[0]
+        if word == "/quit":
+            return
+        if word.startswith("/"):
+            _command(word, talk, screen)
             continue
         if not screen.typed:
             screen.user("you", line)
@@ -212,20 +207,15 @@ def _converse(talk: Talk, screen: _Screen) -> None:
             screen.replies(talk.say(line))
 
 
-def _command(word: str, talk: Talk, screen: _Screen) -> bool:
-    """Run a slash command; return False to end the conversation."""
-    if word == "/quit":
-        return False
+def _command(word: str, talk: Talk, screen: _Screen) -> None:
     if word == "/reset":
         talk.reset()
+    if word in ("/reset", "/clean") and not talk.told:
         say("(nothing was said yet)", err=True)
     elif word == "/undo":
         last = talk.undo()
         say("(there is nothing to take back)" if last is None else f"(taken back: {last})", err=True)
     elif word == "/clean":
-        if not talk.told:
-            say("(nothing was said yet)", err=True)
-            return True
         with _stoppable(screen):
             text, replies = talk.clean()
             screen.user("all of it in one message", text)
@@ -233,7 +223,6 @@ def _command(word: str, talk: Talk, screen: _Screen) -> bool:
             screen.clean.append({"user": text, "replies": _replies(replies)})
     else:
         say(*([] if word == "/help" else [f"{word}: no such command"]), COMMANDS, err=True)
-    return True
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 from smopd.cli.options import Arg, Json, Opt, Texts, stoppable
 from smopd.data import load_examples, save_examples, stats
+from smopd.data.llm_sharding import LlmSharder
 from smopd.data.pocket_world import generate
 from smopd.data.sharding import by_rule
 from smopd.errors import UserError
@@ -219,8 +220,6 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
         return None
     if not engine["servers"][0]:
         raise UserError("--sharder llm needs the endpoint's base URL: --url http://localhost:8000")
-    from smopd.data.llm_sharding import LlmSharder
-
     options["cache"] = options["cache"] or out.with_name(f"{out.name}.shards.jsonl")
     return LlmSharder(ChatEndpoint(EngineSettings(kind="openai", **engine)), **options, track=track)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from smopd.cli import options
-from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Texts, Unsandboxed, permit, stoppable, verb_with
+from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Texts, Unsandboxed, stoppable, verb_with
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import prepared_examples
 from smopd.evaluation.inspect_log import write_inspect_log
@@ -24,7 +24,7 @@ from smopd.runs.target import Target, resolve_target
 from smopd.viewer.terminal import before_and_after, comparison_table, summary_table
 
 TITLE = "Evaluate a model, with intervals; compare two evaluations."
-eval_app = typer.Typer(cls=verb_with("compare", "inspect"), add_completion=False, help=TITLE)
+eval_app = typer.Typer(cls=verb_with("compare", "inspect"), help=TITLE)
 _views_help = "Separated by commas: full, concat, sharded, recap, snowball, simulated, teacher."
 _runs_help = "Play everything N times; needs --set eval.temperature=1.0."
 _user_help = "simulated: base URL of the model that plays the user. May be repeated."
@@ -82,7 +82,6 @@ def evaluate(
         raise UserError(f"--user-url: {only}; add it to --views")
     if no_base and run is None:
         raise UserError(f"--no-base: {target} is no run folder: it is evaluated alone")
-    permit(allow_unsandboxed)
     chosen, before, (folder, summary, _) = _play(target, resolved, no_base, out)
     tables = [summary_table(summary)]
     facts: dict[str, Any] = {"model": config.model.path, "data": config.data.eval}

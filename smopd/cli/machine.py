@@ -9,7 +9,7 @@ from smopd.cli.options import Arg, Json, Opt, Set, finite
 from smopd.config import load_config
 from smopd.devices import default_device
 from smopd.errors import UserError
-from smopd.printing import emit, output, say, show
+from smopd.printing import output, say
 from smopd.progress import delayed_status, track
 
 Speed = Opt("--speed", help="Measure the speed of every part of a training step on this machine.")
@@ -67,7 +67,6 @@ def doctor(
 
 
 def bench() -> None:
-    """Say where the benchmarks are now."""
     raise UserError(
         "the benchmarks run from a checkout: python -m benchmarks (see benchmarks/README.md); "
         "what was smopd bench gpu is smopd doctor --speed"
@@ -108,11 +107,6 @@ def plan(
             shape, source = explicit or find_shape(config)
             plans.append(make_plan(config, shape, device, gpus, mfu or MFU, middle, answer))
             sources.append(source)
-    if as_json:
-        emit({"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]})
-    elif as_markdown:
-        say(markdown(plans))
-    elif len(plans) == 1:
-        say(text(recipes[0], plans[0]))
-    else:
-        show(table(plans))
+    facts = {"plans": [to_json(*one) for one in zip(recipes, plans, sources, strict=True)]}
+    shown = text(recipes[0], plans[0]) if len(plans) == 1 else table(plans)
+    output(as_json, facts, markdown(plans) if as_markdown else shown)

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -17,7 +18,7 @@ from smopd.cli.evaluation import eval_app
 from smopd.cli.machine import bench, doctor, plan
 from smopd.cli.methods import methods_app
 from smopd.cli.models import base_app, export
-from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Unsandboxed, permit, stoppable
+from smopd.cli.options import GOES_ON, Arg, Json, Opt, Set, Unsandboxed, stoppable
 from smopd.cli.study import study_app
 from smopd.cli.view import report, view, watch
 from smopd.config import Config, load_config, plan_of
@@ -27,6 +28,8 @@ from smopd.printing import console, guard_logs, output, say, silent
 from smopd.progress import not_judged, track, training_note
 from smopd.rollout.engine import engine_line
 from smopd.runs.layout import CONFIG, WARNINGS, is_run
+from smopd.runs.writer import RunFolder
+from smopd.training.runs import find_or_build_base, quickstart_run, train_run
 from smopd.verify import load_verifiers
 from smopd.viewer.terminal import accuracy_table, show_conversation_pair
 
@@ -83,8 +86,6 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
         say(version("smopd"))
         raise typer.Exit
 
@@ -133,18 +134,13 @@ def quickstart(
     recipe, default = ("pocket", "quickstart") if world == "pocket" else ("smollm2", "real")
     out = out or Path("runs") / default
     config = load_config(recipe, set_ or [], method)
-    from smopd.runs.writer import RunFolder
-
     folder = RunFolder(out, config)
     if dry_run:
         _show_plan(config)
-    from smopd.training.runs import quickstart_run
     from smopd.viewer.results import report_run
 
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
         if world == "everyday":
-            from smopd.training.runs import find_or_build_base
-
             find_or_build_base(config, track, training_note)
         summaries = quickstart_run(config, folder, track, training_note)
     page, data = report_run(out)
@@ -176,13 +172,9 @@ def train(
         recipe, out = str(Path(recipe) / CONFIG), out or Path(recipe)
     config = load_config(recipe, set_ or [], method)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
-    permit(allow_unsandboxed)
-    from smopd.runs.writer import RunFolder
-
     folder = RunFolder(out, config)
     if dry_run:
         _show_plan(config)
-    from smopd.training.runs import train_run
 
     def describe_saved() -> str:
         saved = f"; everything is saved in {out}. {GOES_ON}"

@@ -12,8 +12,7 @@ from smopd.methods import DEFAULT, METHODS, Group, Method, find_method
 from smopd.printing import output
 from smopd.tables import Row, Table
 
-TITLE = "The methods that --method takes."
-methods_app = typer.Typer(cls=verb_with("show"), add_completion=False, help=TITLE)
+methods_app = typer.Typer(cls=verb_with("show"), help="The methods that --method takes.")
 TITLES = {"paper": "This paper", "compared": "Compared in the paper", "related": "Related methods"}
 GROUPS = {group: TITLES.get(group, group.capitalize()) for group in get_args(Group)}
 

@@ -10,6 +10,8 @@ from smopd.cli.options import GOES_ON, Arg, Checkpoint, Json, Opt, Set, stoppabl
 from smopd.errors import UserError
 from smopd.printing import output
 from smopd.progress import track, training_note
+from smopd.runs.export import export as export_run
+from smopd.training.runs import build_base
 
 base_app = typer.Typer(help="Build a base model to experiment with.", no_args_is_help=True)
 Out = Annotated[Path | None, Arg(help="Folder for the model; must not exist. Optional with --push.")]
@@ -33,8 +35,6 @@ def build(
     """
     if name != "smollm2":
         raise UserError(f"base build {name}: unknown; there is smollm2")
-    from smopd.training.runs import build_base
-
     with stoppable(f"; everything so far is saved in {out}. {GOES_ON}"):
         paths = build_base(out, set_ or [], track, training_note)
     where = f"base: {paths['model']}\nas it was before: {paths['stock']}"
@@ -63,8 +63,6 @@ def export(
         raise UserError("export: name a folder for the model, or a place on the hub with --push OWNER/NAME")
     if private and not push:
         raise UserError("--private: goes with --push OWNER/NAME")
-    from smopd.runs.export import export as write
-
     with stoppable("; nothing was written"), TemporaryDirectory(prefix="smopd-") as scratch:
         folder = out or Path(scratch) / push.rpartition("/")[2]
         if push:
@@ -72,7 +70,7 @@ def export(
 
             with track(f"asking the hub about {push}"):
                 api = hub.check_hub(push)
-        result = write(source, folder, checkpoint, dtype, adapter_only, push, track)
+        result = export_run(source, folder, checkpoint, dtype, adapter_only, push, track)
         if push:
             incomplete = f" while uploading; {push} may be incomplete: run the same command to resume"
             with stoppable(incomplete), track(f"uploading to {push}"):

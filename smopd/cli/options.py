@@ -19,7 +19,7 @@ _unsandboxed_help = "Run model-written code without a sandbox where none is avai
 _set_help = "Override a setting, e.g. optim.lr=1e-5. May be repeated."
 Set = Annotated[Texts, Opt("--set", metavar="KEY=VALUE", help=_set_help)]
 Json = Annotated[bool, Opt("--json", help="Print one JSON object on standard output.")]
-Unsandboxed = Annotated[bool, Opt("--allow-unsandboxed", help=_unsandboxed_help)]
+Unsandboxed = Annotated[bool, Opt("--allow-unsandboxed", callback=permit_unsandboxed, help=_unsandboxed_help)]
 # Options of verbs that play a model.
 TARGET_HELP = (
     "A run folder or one of its checkpoints, a model folder, a hub name, or 'pocket'; a recipe (.toml): its "
@@ -71,8 +71,3 @@ def verb_with(*others: str) -> type[TyperGroup]:
             return "" if name == "run" else name, command, rest
 
     return Group
-
-
-def permit(unsandboxed: bool) -> None:
-    if unsandboxed:
-        permit_unsandboxed()

@@ -10,7 +10,7 @@ import typer
 from smopd.cli.options import GOES_ON, Arg, Checkpoint, Json, Opt, Set, finite, stoppable, verb_with
 from smopd.errors import UserError
 from smopd.files import require_writable, write_json
-from smopd.printing import emit, output, say
+from smopd.printing import output, say
 from smopd.progress import console, delayed_status, track
 from smopd.runs.layout import GRADIENTS, METRICS
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from smopd.study.run import Scheduler, StudyFolder, StudyJob
 
 ABOUT = "Run a grid of runs with statistics, and its controls."
-VERBS = verb_with("calibration", "gradients", "list", "power")
-study_app = typer.Typer(cls=VERBS, add_completion=False, help=ABOUT)
+study_app = typer.Typer(cls=verb_with("calibration", "gradients", "list", "power"), help=ABOUT)
 STUDY = "A study file (TOML), or a shipped study (smopd study list)."
 OUT = "Folder; default runs/PLACE, as the study says. Studies may share one."
 JOBS = "Cells to run in parallel, each on its own GPU where there are several."
@@ -86,7 +85,7 @@ def _run(scheduler: "Scheduler") -> None:
     from smopd.study.run import time_left
 
     reported: set[str] = set()
-    with track("study", len(scheduler.jobs), eta=False, plain_every=30.0) as update:
+    with track("study", len(scheduler.jobs), eta=False, every=30.0) as update:
 
         def report(scheduler: "Scheduler") -> None:
             left = time_left(scheduler)
@@ -184,18 +183,15 @@ def calibration(run: Annotated[Path, Arg(help=LOGGED)], as_json: Json = False) -
         stats = tokens.calibration(tokens.load_tokens(run))
     if stats is None:
         raise UserError(f"{run}: the token log holds no middle reply")
-    if as_json:
-        emit(stats)
-        return
     area, low, high = (_decimals(stats[name]) for name in ("auroc", "auroc_low", "auroc_high"))
-    say(
+    head = (
         f"{stats['tokens']} tokens of middle replies, {stats['rollouts']} rollouts; the clean teacher agrees "
         f"with {stats['agreement']:.1%}\nAUROC of entropy for disagreement: {area} [{low}, {high}]\n"
         f"calibration error against the teacher: {_decimals(stats['ece'])}\n\n"
         "entropy, nats      tokens  agreement  divergence"
     )
     line = "{low:7.4f} - {high:6.4f} {count:8}  {agreement:9.1%}  {divergence:10.4f}"
-    say(*(line.format(**row) for row in stats["by_entropy"]))
+    output(as_json, stats, head, *(line.format(**row) for row in stats["by_entropy"]))
 
 
 def _decimals(value: float | None) -> str:

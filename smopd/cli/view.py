@@ -1,10 +1,12 @@
 """`smopd view`: pages about runs; `smopd report`: a run or study; `smopd watch`: a run while it trains."""
 
+import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.live import Live
 
 from smopd.cli.options import Arg, Json, Opt
 from smopd.errors import UserError
@@ -78,10 +80,6 @@ def watch(
         return
     terminal = console()
     if terminal.is_terminal and not once:
-        import time
-
-        from rich.live import Live
-
         live = Live(frame(run, terminal.width), console=terminal, auto_refresh=False, screen=True)
         with suppress(KeyboardInterrupt), live:
             live.refresh()

@@ -46,16 +46,15 @@ def _read_resident(way: str) -> float:
 
 def clocked(work: Callable[[], Any], device: torch.device, reps: int) -> tuple[dict[str, Any], Any]:
     """Seconds of a first call and of `reps` more, their median extra peak memory, and the last result."""
-    seconds, peaks, result = list[float](), list[float](), None
+    measures = []
     for _ in range(reps + 1):
         result = None  # freed before the next call
         gc.collect()
-        took, peak, result = _time(work, device)
-        seconds.append(took)
-        peaks.append(peak)
-    first, *later = seconds
+        *measured, result = _time(work, device)
+        measures.append(measured)
+    (first, *later), (_, *peaks) = zip(*measures, strict=True)
     times = {"first_seconds": first, "seconds": median(later), "spread": [min(later), max(later)]}
-    return {**times, "peak_mb": median(peaks[1:])}, result
+    return {**times, "peak_mb": median(peaks)}, result
 
 
 def _time(work: Callable[[], Any], device: torch.device) -> tuple[float, float, Any]:
@@ -72,5 +71,4 @@ def _time(work: Callable[[], Any], device: torch.device) -> tuple[float, float, 
     result = work()
     end.record()
     torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device) - before
-    return start.elapsed_time(end) / 1000, peak / MB, result
+    return start.elapsed_time(end) / 1000, (torch.cuda.max_memory_allocated(device) - before) / MB, result

@@ -60,26 +60,24 @@ def advice(facts: Facts) -> list[str]:
     for number, gpu in enumerate(facts.gpus):
         where = f"GPU {number} ({gpu.name})"
         if gpu.capability < (8, 0):
-            lines.append(f"{where} does not compute in bfloat16: --set model.dtype=float16")
+            lines += [f"{where} does not compute in bfloat16: --set model.dtype=float16"]
         if gpu.free < 0.8 * gpu.total:
             left = f"{gpu.free / GB:.0f} of {gpu.total / GB:.0f} GB are free"
-            lines.append(f"{where}: {left}: another process uses it (nvidia-smi)")
+            lines += [f"{where}: {left}: another process uses it (nvidia-smi)"]
         if gpu.total < 16 * GB:
-            lines.append(f"{where} has {gpu.total / GB:.0f} GB: smopd plan RECIPE says what fits")
+            lines += [f"{where} has {gpu.total / GB:.0f} GB: smopd plan RECIPE says what fits"]
     if facts.gpus and facts.engine == "hf" and "vllm" not in facts.versions:
-        slower = "so replies are sampled by transformers, which is slower: make gpu"
-        lines.append(f"vLLM is not installed, {slower}")
+        lines += ["vLLM is not installed, so replies are sampled by transformers, which is slower: make gpu"]
     if facts.gpus and not facts.compiler:
-        lines.append("no C compiler, which Triton's kernels need at their first use: apt-get install gcc")
+        lines += ["no C compiler, which Triton's kernels need at their first use: apt-get install gcc"]
     if len(facts.gpus) > 1 and shared is not None and shared < GB:
         size = f"/dev/shm has {shared / GB:.2g} GB, and NCCL wants more between GPUs"
-        lines.append(f"{size}: start the container with --shm-size=8g")
+        lines += [f"{size}: start the container with --shm-size=8g"]
     if facts.available < 4 * GB:
-        left = f"only {facts.available / GB:.1f} GB of the host's memory are available"
-        lines.append(f"{left}: end what uses it")
+        lines += [f"only {facts.available / GB:.1f} GB of the host's memory are available: end what uses it"]
     if facts.sandbox == "none":
         remedy = "apt-get install bubblewrap, or run with --allow-unsandboxed"
-        lines.append(f"no sandbox for model-written programs (task code): {remedy}")
+        lines += [f"no sandbox for model-written programs (task code): {remedy}"]
     return lines
 
 

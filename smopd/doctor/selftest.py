@@ -64,12 +64,9 @@ def _rollouts(config: Config, device: torch.device) -> tuple[list[Rollout], floa
         engine = HFEngine(chat.model, chat.renderer.end_ids, static=bool(played), graphs=graphs)
         driver = Driver(engine, chat.renderer, GREEDY, GREEDY.max_tokens, config.chat.history)
         played.append(driver.play(examples, "sharded", ("doctor",)))
-    differing = 0
-    for one, other in zip(*played, strict=True):
-        for turn, twin in zip(one.turns, other.turns, strict=True):
-            differing += sum(a != b for a, b in zip_longest(turn.reply, twin.reply))
-    right = Verdict(True, None, "ok", "")
-    return [Rollout(c.example, (c,), (right,)) for c in played[0]], float(differing)
+    replies = ([turn.reply for conversation in side for turn in conversation.turns] for side in played)
+    differing = sum(a != b for pair in zip(*replies, strict=True) for a, b in zip_longest(*pair))
+    return [Rollout(c.example, (c,), (Verdict(True, None, "ok", ""),)) for c in played[0]], float(differing)
 
 
 def _score_rollouts(

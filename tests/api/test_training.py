@@ -188,7 +188,7 @@ def test_examples_of_other_forms(tmp_path, form, apples):
     from smopd.api.inputs import judged_examples
 
     if form == "files":  # a file names its task, which no verifier of this process has
-        examples_by_split, _ = judged_examples({"train": str(examples)}, last_number, "train")
+        examples_by_split, _ = judged_examples({"train": str(examples)}, last_number)
     else:
-        examples_by_split, _ = judged_examples({"train": examples}, last_number, "train")
+        examples_by_split, _ = judged_examples({"train": examples}, last_number)
     assert [e.answer for e in examples_by_split["train"]] == [{"value": n} for n in (6, 5, 4, 3)]
