@@ -5,7 +5,6 @@ They add no training loop. Every field of SMOPDConfig stands for one setting of 
 `overrides` under their own names. No field is silently ignored.
 """
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,8 @@ from smopd.machine import process_count
 from smopd.methods import Method
 from smopd.models import load_renderer
 from smopd.runs import Run, is_run
-from smopd.runs.model_card import model_card
+from smopd.runs.export import copy_adapter
+from smopd.runs.model_card import model_card, public
 from smopd.runs.push import push
 from smopd.trainer_names import MAPPING, explain_name
 from smopd.training.processes import Processes
@@ -215,7 +215,8 @@ class SMOPDTrainer:
         def save_and_push(run: Run) -> str:
             name = repo_id or self.args.hub_model_id or run.path.name
             with TemporaryDirectory(prefix="smopd-") as folder:
-                saved, api = _save(run, Path(folder)), HfApi(token=token, library_name="smopd")
+                api = HfApi(token=token, library_name="smopd")
+                saved = _save(run, Path(folder), public(run.config.model.path))
                 return push(api, name, saved, private, f"push_to_hub: {name} was not uploaded")[1]
 
         return self._on_first("push_to_hub", save_and_push)
@@ -238,12 +239,10 @@ class SMOPDTrainer:
         return TrainingCall(self._model, self.args.method, tokenizer, settings, self.args.output_dir)
 
 
-def _save(run: Run, out: Path) -> Path:
+def _save(run: Run, out: Path, base: str = "") -> Path:
     adapter, config = run.adapter, run.config
     with explain_os_errors(f"{out}: the model cannot be written"):
-        out.mkdir(parents=True, exist_ok=True)
-        for name in ("adapter_config.json", "adapter_model.safetensors"):
-            shutil.copyfile(adapter / name, out / name)
+        copy_adapter(base, adapter, out)
         load_renderer(config).tokenizer.save_pretrained(out)
         write_text(out / "README.md", model_card(run.path.name, config, adapter, run.path, dtype=""))
     return out

@@ -41,7 +41,7 @@ def export(
     run, adapter = _find(source, checkpoint)
     config = Run(run).config if run else _config_of(adapter)
     wanted = "" if adapter_only else dtype or config.model.dtype
-    write: Callable[[Path], None] = partial(_copy_adapter, config, adapter)
+    write: Callable[[Path], None] = partial(copy_adapter, public(config.model.path), adapter)
     if wanted:
         write = _model_writer(config, adapter, wanted, track)
     with explain_os_errors(f"{out}: the model cannot be written"), new_folder(out) as unfinished:
@@ -80,11 +80,11 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
     return write
 
 
-def _copy_adapter(config: Config, adapter: Path, folder: Path) -> None:
-    """Copy the adapter, with the public name of its base instead of a path on this machine."""
-    folder.mkdir(parents=True)
-    settings = read_json(adapter / CONFIG)
-    write_json(folder / CONFIG, settings | {"base_model_name_or_path": public(config.model.path)})
+def copy_adapter(base: str, adapter: Path, folder: Path) -> None:
+    """Copy an adapter; `base`, if any, replaces the name of its base, which may be a path on this machine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    renamed = {"base_model_name_or_path": base} if base else {}
+    write_json(folder / CONFIG, read_json(adapter / CONFIG) | renamed)
     shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
 
 

@@ -21,7 +21,8 @@ from smopd.errors import UserError
 from smopd.pocket import MODEL_DIR
 from smopd.trainer_names import MAPPING
 
-PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("python.md", "configuration.md"))
 EVENTS = ("train_begin", "step_begin", "step_end", "log", "evaluate", "save", "train_end")
 
 
@@ -177,6 +178,12 @@ def test_what_is_pushed_is_what_is_saved(trained, tmp_path, hub):
     saved = trained[0].save_model(tmp_path / "model")
     assert set(hub) == {path.name for path in saved.iterdir()}
     assert hub["adapter_model.safetensors"] == (saved / "adapter_model.safetensors").read_bytes()
+    pushed, local = (
+        json.loads(hub["adapter_config.json"]),
+        json.loads((saved / "adapter_config.json").read_text()),
+    )
+    assert Path(local["base_model_name_or_path"]).is_absolute()
+    assert pushed == local | {"base_model_name_or_path": "pocket"}  # no path of this machine
 
 
 def test_a_push_that_fails_says_why(trained, monkeypatch):
