@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -89,14 +90,13 @@ class Plot:
         self.arms = [arm for arm in results.arms if any(cell.arm == arm for cell in results.cells)]
         self.treatments = [arm for arm in self.arms if arm != results.reference]
         # Every model and point of the axes with a result, labelled by what differs among them.
-        pairs = [(model, point) for model in results.models for point in results.points()]
-        pairs = [(m, p) for m, p in pairs if any(c.model == m and c.axes == p for c in results.cells)]
+        played = [(cell.model, cell.axes) for cell in results.cells]
+        pairs = [pair for pair in product(results.models, results.points()) if pair in played]
         several = len({model for model, _ in pairs}) > 1
         self.spots = []
         for model, point in pairs:
             varied = {k: v for k, v in point.items() if any(other.get(k) != v for _, other in pairs)}
-            label = ", ".join(([model] if several else []) + settings(varied))
-            self.spots.append(GridPoint(model, point, label))
+            self.spots.append(GridPoint(model, point, ", ".join([model] * several + settings(varied))))
 
     def cells(self, spot: GridPoint, arm: str) -> list[Cell]:
         return self.results.group(spot.model, arm, spot.point)
@@ -130,13 +130,12 @@ class Plot:
         """Draw a mean with its whisker, if any, hollow for a single seed; returns the upper end."""
         mean, low, high, seeds = estimate
         x, y = (at, mean) if upright else (mean, at)
+        self.points.add("whisker" if low is not None else "single" if seeds == 1 else "agreeing")
         if low is not None and high is not None:
             # Upright whiskers of several arms may overlap; on a bar, its own colour would not be visible.
             ink, error = colour if upright else INK, [[mean - low], [high - mean]]
             errors: Any = {"yerr" if upright else "xerr": error}
             axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
-        kind = "single" if seeds == 1 else "agreeing"
-        self.points.add(kind if low is None else "whisker")
         fill = "white" if seeds == 1 else colour
         axes.plot(x, y, marker=marker, ms=size, mfc=fill, mec=colour, mew=1.1, ls="none", zorder=3)
         self.add(name, estimate)
@@ -186,9 +185,8 @@ class Plot:
                 sheet.supylabel(ylabel, fontsize=8)
             # One legend above the panels, which explains hollow points too.
             single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
-            paper = Line2D([], [], label="paper", **PAPER)
             keys = [*handles, *[single] * (whisker != "" and "single" in self.points)]
-            keys += [paper] * ("paper" in self.points)
+            keys += [Line2D([], [], label="paper", **PAPER)] * ("paper" in self.points)
             if keys:
                 labels, in_key = [words(key.get_label(), 30, 2) for key in keys], min(in_key, len(keys))
                 looks: dict[str, Any] = {"ncols": in_key, "handlelength": 1.6, "columnspacing": 1.4}
@@ -226,11 +224,9 @@ def spread(values: Sequence[float]) -> Spread | None:
     """Mean and Student's t 95% interval over seeds; None without values."""
     if not values:
         return None
-    mean, sd = mean_sd(values)
-    if len(values) < 2 or sd == 0:
-        return Spread(mean, None, None, len(values))
-    half = float(stdtrit(len(values) - 1, 0.975)) * sd / sqrt(len(values))
-    return Spread(mean, mean - half, mean + half, len(values))
+    (mean, sd), n = mean_sd(values), len(values)
+    half = float(stdtrit(n - 1, 0.975)) * sd / sqrt(n) if n > 1 and sd else None
+    return Spread(mean, None, None, n) if half is None else Spread(mean, mean - half, mean + half, n)
 
 
 def grid(sheet: Sheet, panels: int, columns: int, **shared: Any) -> list[Axes]:

@@ -19,8 +19,7 @@ STUDIES = Path(__file__).parent / "studies"
 Tree = dict[str, Any]
 # Settings that all cells must share.
 SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.", "rules.")
-KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms"]
-KEYS += ["models"]
+KEYS = "name title about paper place recipe seeds reference set axes arms models".split()
 
 
 class Choice(NamedTuple):
@@ -101,9 +100,8 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
             raise UserError(f"{name or '.'}: {what}{shipped}")
         raise UserError(f"{name}: no such study {'file' if path.suffix else 'or file'}{shipped}")
     tree = read_toml(path, name)
-    parsed_overrides = dict(map(parse_override, overrides))
-    if parsed_overrides and isinstance(tree.get("set", {}), dict):
-        tree |= {"set": flatten(tree.get("set", {})) | parsed_overrides}
+    if overrides and isinstance(tree.get("set", {}), dict):
+        tree |= {"set": flatten(tree.get("set", {})) | dict(map(parse_override, overrides))}
     return parse_study({"name": stem} | tree, name)
 
 
@@ -113,7 +111,12 @@ def parse_study(tree: Tree, source: str) -> Study:
     title, about, paper, place, recipe = (reader.get(key, "", "a string") for key in texts)
     name, axes = reader.get("name", "study", "a string"), reader.axes()
     expected = "a list of different whole numbers, e.g. [42, 123, 456]"
-    seeds = reader.get("seeds", [42], expected, _are_seeds)
+    seeds = reader.get(
+        "seeds",
+        [42],
+        expected,
+        lambda s: {type(x) for x in s} == {int} and min(s) >= 0 and len({*s}) == len(s),
+    )
     common = reader.settings(tree.get("set", {}), "[set]")
     arms, models = reader.tables("arms", "method"), reader.tables("models", "recipe")
     if models and recipe:
@@ -163,13 +166,11 @@ def check_files(study: Study) -> None:
 def _check_grid(cells: list[PlannedCell], source: str) -> None:
     """Refuse cells with the same settings, and cells that are evaluated differently."""
     seen: dict[str, PlannedCell] = {}
-    for cell in cells:
-        if twin := seen.get(cell.key):
-            what = "have the same settings: one of them changes nothing"
-            raise UserError(f"{source}: '{twin.label}' and '{cell.label}' {what}")
-        seen[cell.key] = cell
     first = {k: v for k, v in flatten(cells[0].config.model_dump()).items() if k.startswith(SHARED)}
     for cell in cells:
+        if (twin := seen.setdefault(cell.key, cell)) is not cell:
+            what = "have the same settings: one of them changes nothing"
+            raise UserError(f"{source}: '{twin.label}' and '{cell.label}' {what}")
         other = flatten(cell.config.model_dump())
         if key := next((k for k in first if first[k] != other[k]), None):
             values = f"{first[key]!r} in '{cells[0].label}', {other[key]!r} in '{cell.label}'"
@@ -178,8 +179,7 @@ def _check_grid(cells: list[PlannedCell], source: str) -> None:
 
 
 def _are_seeds(values: list[Any]) -> bool:
-    whole = all(type(seed) is int and seed >= 0 for seed in values)
-    return whole and len(values) == len(set(values)) > 0
+    return all(type(seed) is int and seed >= 0 for seed in values) and len(values) == len(set(values)) > 0
 
 
 class _Reader:

@@ -40,14 +40,14 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
         raise UserError(f"{folder}: {problem}")
     with track(f"reading {', '.join(map(str, paths))}"):
         index, written = _read(runs, studies, folder / "data")
-    index |= {"title": " and ".join(path.resolve().name for path in paths), "live": live}
-    index["version"] = importlib.metadata.version("smopd")
+    title, version = " and ".join(path.resolve().name for path in paths), importlib.metadata.version("smopd")
+    index |= {"title": title, "live": live, "version": version}
     written.append(_put(folder / "data" / "index.js", script("index", json_bytes(index))))
     for old in set((folder / "data").glob("*.js")) - set(written):
         old.unlink()
     _put(folder / "app.js", packing.read_script(packing.SCRIPTS).encode())
     _put(folder / "app.css", packing.read_app(packing.STYLES, "css").encode())
-    return _put(folder / "index.html", render("view.html", title=index["title"][:200]).encode())
+    return _put(folder / "index.html", render("view.html", title=title[:200]).encode())
 
 
 def discover(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
@@ -159,8 +159,9 @@ def _row(shown: Shown) -> dict[str, Any]:
     fields = ("view", "task", "status", "shards", "number", "sample", "tokens")
     verdict = -1 if shown.verdict is None else int(shown.verdict)
     facts = {"id": shown.id[:500], "verdict": verdict, "logged": int(bool(shown.parts))}
-    counts = {"right": sum(known), "known": len(known)}
-    return {name: getattr(shown, name) for name in fields} | facts | counts
+    return (
+        {name: getattr(shown, name) for name in fields} | facts | {"right": sum(known), "known": len(known)}
+    )
 
 
 def _summaries(

@@ -46,8 +46,8 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
     return {
         **{name: getattr(results, name) for name in ("name", "about", "reference", "missing")},
         "title": results.title or results.name,
-        "verdicts": verdict_lines(results, make.effects),
-        "sentences": comparison_sentences(results, make.effects),
+        "verdicts": verdict_lines(make, results.missing),
+        "sentences": comparison_sentences(make),
         "seeds": len(results.seeds),
         "items": len(results.items),
         "views": views,
