@@ -54,10 +54,9 @@ class EvaluationFolder:
         self._file, self._held, self._stack = path / "conversations.jsonl", False, ExitStack()
         settled = _read(path / "evaluation.json", dict)
         if settled is not None:
-            pairs = {key: (settled.get(key), identity.get(key)) for key in identity | settled}
-            unlike = {key: map(json.dumps, pair) for key, pair in pairs.items() if pair[0] != pair[1]}
-            if unlike:
-                lines = ["\n  {}: {} there, {} now".format(key, *pair) for key, pair in unlike.items()]
+            pairs = ((key, settled.get(key), identity.get(key)) for key in identity | settled)
+            unlike = [(key, json.dumps(old), json.dumps(new)) for key, old, new in pairs if old != new]
+            if lines := ["\n  {}: {} there, {} now".format(*row) for row in unlike]:
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
@@ -114,7 +113,6 @@ class EvaluationFolder:
 
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
-    """The summary of a finished evaluation, else None."""
     return _read(folder / "summary.json", SUMMARY)
 
 

@@ -104,19 +104,19 @@ class _Reader:
         )
         return Cell(
             *(model, arm, axes, seed, source),
-            right={view: self._counts(outcomes, view, False) for view in views} | self._turns(outcomes),
-            right_any={view: self._counts(outcomes, view, True) for view in views},
+            right={view: self._counts(outcomes, view, "correct") for view in views} | self._turns(outcomes),
+            right_any={view: self._counts(outcomes, view, "any_correct") for view in views},
             curves={k: [round_finite(row.get(k), 4) for row in metrics] for k in curve_names(metrics)},
             tokens=calibration(load_tokens(place)) if run.token_files else None,
             gradients=run.gradients,
             seconds=round_finite(sum(row["seconds/step"] for row in timings), 4) if timings else None,
         )
 
-    def _counts(self, outcomes: Sequence[Outcome], view: str, any_turn: bool) -> str:
+    def _counts(self, outcomes: Sequence[Outcome], view: str, right: str) -> str:
+        """How many runs of each item were right; `right` is a field of Outcome."""
         counts: Counter[str] = Counter()
-        for outcome in outcomes:
-            if outcome.view == view:
-                counts[outcome.id] += outcome.any_correct if any_turn else outcome.correct
+        for outcome in (o for o in outcomes if o.view == view):
+            counts[outcome.id] += getattr(outcome, right)
         self.items = self.items or list(counts)
         if set(counts) != set(self.items):
             raise UserError(f"{self.root}: the cells of the study have not played the same items")

@@ -38,7 +38,6 @@ _OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d
 OTHER_COLOURS = tuple(_OTHERS.split())
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
 FIGURES: dict[str, Any] = tomllib.loads(files("smopd.study").joinpath("figures.toml").read_text("utf-8"))
-_STYLE: dict[str, Any] = FIGURES["style"]
 PAPER: dict[str, Any] = {
     "marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "", "zorder": 4,
 }  # fmt: skip
@@ -76,8 +75,6 @@ class GridPoint(NamedTuple):
 
 
 class Plot:
-    """Draws one figure of a study and collects its numbers."""
-
     def __init__(self, results: Results) -> None:
         self.results = results
         self.numbers: list[tuple[str, float]] = []
@@ -146,10 +143,9 @@ class Plot:
         delta: bool = False,
     ) -> float | None:  # fmt: skip
         """Draw and return the paper's accuracy or difference from the baseline, if it prints one."""
-        row, reference = self.printed(spot, arm), self.results.reference
-        value = row.accuracy(view) if row and not delta else None
-        if row and delta and reference == PAPERS_OWN[0]:
-            value = row.effect(view, reference)
+        row, reference, value = self.printed(spot, arm), self.results.reference, None
+        if row and (not delta or reference == PAPERS_OWN[0]):
+            value = row.effect(view, reference) if delta else row.accuracy(view)
         if value is not None:
             axes.plot(*((at, value) if upright else (value, at)), **PAPER)
             self.numbers.append((spot.number(arm, view, *["delta"] * delta, "paper"), value))
@@ -177,7 +173,7 @@ class Plot:
             rows = -(-len(shown) // 3)
             size = (WIDTH if len(shown) < 3 else WIDE, size * rows - 0.5 * (rows - 1))
         heading, pdf = visible(title), io.BytesIO()
-        with styled(_STYLE):
+        with styled(FIGURES["style"]):
             sheet = Sheet(figsize=size, layout="constrained")
             for axes, one in zip(grid(sheet, len(shown), columns, **shared), shown, strict=True):
                 panel(axes, one)

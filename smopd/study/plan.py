@@ -19,7 +19,8 @@ STUDIES = Path(__file__).parent / "studies"
 Tree = dict[str, Any]
 # Settings that all cells must share.
 SHARED = ("data.eval", "eval.", "data.verifiers", "data.databases", "prompts.", "rules.")
-KEYS = "name title about paper place recipe seeds reference set axes arms models".split()
+KEYS = ["name", "title", "about", "paper", "place", "recipe", "seeds", "reference", "set", "axes", "arms"]
+KEYS += ["models"]
 
 
 class Choice(NamedTuple):
@@ -111,12 +112,7 @@ def parse_study(tree: Tree, source: str) -> Study:
     title, about, paper, place, recipe = (reader.get(key, "", "a string") for key in texts)
     name, axes = reader.get("name", "study", "a string"), reader.axes()
     expected = "a list of different whole numbers, e.g. [42, 123, 456]"
-    seeds = reader.get(
-        "seeds",
-        [42],
-        expected,
-        lambda s: {type(x) for x in s} == {int} and min(s) >= 0 and len({*s}) == len(s),
-    )
+    seeds = reader.get("seeds", [42], expected, _are_seeds)
     common = reader.settings(tree.get("set", {}), "[set]")
     arms, models = reader.tables("arms", "method"), reader.tables("models", "recipe")
     if models and recipe:
@@ -127,10 +123,10 @@ def parse_study(tree: Tree, source: str) -> Study:
             reader.complain(f"recipe: missing; a shipped recipe ({shipped}) or a TOML file")
         models = [Choice(slug(Path(recipe).name.removesuffix(".toml")), recipe, {})]
     names = [arm.name for arm in arms]
+    reference = reader.get("reference", names[0] if arms else "", "a string")
     if not arms:
         reader.complain('arms: missing; begin each with [[arms]] and give it a name, e.g. name = "baseline"')
-    reference = reader.get("reference", names[0] if arms else "", "a string")
-    if arms and reference not in names:
+    elif reference not in names:
         reader.complain(f"reference = {reference!r}: no such arm{choices(reference, names, 'arms')}")
     for key in (key for key in tree if key not in KEYS):
         reader.complain(f"unknown key '{key}'{choices(key, KEYS, 'keys of a study')}")
@@ -157,14 +153,13 @@ def parse_study(tree: Tree, source: str) -> Study:
 
 def check_files(study: Study) -> None:
     """Raise a UserError now, rather than in every cell, if data of a cell are missing."""
-    for cell in study.cells:
-        for key, name in (("data.train", cell.config.data.train), ("data.eval", cell.config.data.eval)):
-            if not generated(name) and not name.startswith("hf:") and not Path(name).exists():
-                raise UserError(f"{key} = {name}: no such file; name yours with --set {key}=FILE")
+    for data, split in product((cell.config.data for cell in study.cells), ("train", "eval")):
+        name, key = getattr(data, split), f"data.{split}"
+        if not generated(name) and not name.startswith("hf:") and not Path(name).exists():
+            raise UserError(f"{key} = {name}: no such file; name yours with --set {key}=FILE")
 
 
 def _check_grid(cells: list[PlannedCell], source: str) -> None:
-    """Refuse cells with the same settings, and cells that are evaluated differently."""
     seen: dict[str, PlannedCell] = {}
     first = {k: v for k, v in flatten(cells[0].config.model_dump()).items() if k.startswith(SHARED)}
     for cell in cells:

@@ -117,9 +117,8 @@ class Document:
         heads = ["run", "cell", "folder", "seed", "config", "data", "trained by", "evaluated by", "adapter"]
         rows = []
         for place, cell in enumerate(self.runs, 1):
-            s, axes = cell.source, point_label(cell.axes)
+            s, name = cell.source, ", ".join(filter(None, (cell.model, cell.arm, point_label(cell.axes))))
             facts = (s.folder, s.seed, s.config, s.data, s.trained_by, s.evaluated_by, s.adapter)
-            name = ", ".join(filter(None, (cell.model, cell.arm, axes)))
             rows.append(Row(str(place), [name, *("" if fact is None else str(fact) for fact in facts)]))
         return Table(heads=heads, rows=rows, words=range(len(heads)))
 
@@ -289,5 +288,5 @@ def _excerpt(line: str | None, other: str | None) -> str:
 
 def _find_leftovers(out: Path, files: dict[str, bytes]) -> list[str]:
     kinds = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may delete
-    there = (path.relative_to(out).as_posix() for k in kinds for path in out.glob(k) if path.is_file())
-    return sorted(name for name in there if name not in files)
+    there = {path.relative_to(out).as_posix() for k in kinds for path in out.glob(k) if path.is_file()}
+    return sorted(there - files.keys())

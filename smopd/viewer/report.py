@@ -54,10 +54,8 @@ def accuracies_of(views_by_stage: Mapping[str, Mapping[str, Any]]) -> list[Accur
 
 
 class ShownComparison(NamedTuple):
-    """A paired comparison: tasks that became correct and wrong, the difference and its interval."""
-
     label: str
-    gained: int
+    gained: int  # tasks that became correct
     lost: int
     difference: float
     low: float

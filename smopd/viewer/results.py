@@ -97,7 +97,6 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
 def missing(
     run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Evaluated]
 ) -> Iterator[report.Missing]:
-    """What the report lacks, and the commands that would add it."""
     newest = next(reversed(checkpoints(run)), None)
     if steps < config.train.steps and not config.train.patience:
         yield report.Missing(f"training stands at step {steps} of {config.train.steps}", f"smopd train {run}")
@@ -146,7 +145,6 @@ def report_data(run: Path) -> report.ReportData:
 
 
 def report_run(run: Path) -> tuple[Path, report.ReportData]:
-    """Write report.html into a run folder; return its path and what it shows."""
     path = run / "report.html"
     require_writable(path)
     data = report_data(run)

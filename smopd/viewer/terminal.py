@@ -95,8 +95,8 @@ def _share(metrics: dict[str, Any], name: str = "accuracy", ends: str = "") -> s
 def _breakdown_table(views: dict[str, Any]) -> Table:
     rows = []
     for part, unit in (("by_task", ""), ("by_shards", " shards")):
-        names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
-        for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
+        names = {name for v in views.values() for name in v[part]}
+        for name in sorted(names, key=lambda n: (len(n) if unit else 0, n)) if len(names) > 1 else []:
             parts = [v[part].get(name) for v in views.values()]
             total = max(p["total"] for p in parts if p)
             shares = [percent(p["accuracy"]) if p else "-" for p in parts]
