@@ -24,14 +24,14 @@ def write_inspect_log(folder: Path, out: Path) -> Path:
     except ImportError:
         needs = "needs the package inspect_ai: pip install 'smopd[inspect]'"
         raise UserError(f"{out}: writing a log of inspect_ai {needs}") from None
-    log = inspect_log(folder)
+    log = _eval_log(folder)
     with explain_os_errors(f"{out}: the log cannot be written"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_eval_log(log, str(out))
     return out
 
 
-def inspect_log(folder: Path) -> Any:
+def _eval_log(folder: Path) -> Any:
     from inspect_ai import log
 
     outcomes, identity = load_outcomes(folder), load_identity(folder)

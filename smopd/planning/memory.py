@@ -88,9 +88,8 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int,
     context, limit = largest_context(config, lengths), config.rollout.answer_tokens
     token = cache_token_bytes(shape, config.model.dtype)
     room = limit if limit <= GROWTH else ceil(limit / GROWTH) * GROWTH  # how a buffer grows
-    rows, columns = conversations, context + room
-    if static:
-        rows, columns = static_shape(conversations, ceil(context + limit))
+    grown = conversations, context + room
+    rows, columns = static_shape(conversations, ceil(context + limit)) if static else grown
     if not config.engine.cache_mb:
         return rows * columns * token
     half = config.engine.cache_mb * 2**20 / 2

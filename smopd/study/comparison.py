@@ -74,7 +74,7 @@ def compare(a: ArrayLike, b: ArrayLike, *, names: Names = ("a", "b"), alpha: flo
     seeds, items = (len(x), len(y)), x.shape[1] if known else None
     values = (names, seeds, items, mean_a, sd_a, mean_b, sd_b, *tests, *over, run_to_run)
     scale = 1.0 if max(abs(x).max(), abs(y).max()) <= 1 else 0.01
-    return family([Comparison(*values, alpha=alpha, scale=scale)])[0]
+    return family([replace(Comparison(*values), alpha=alpha, scale=scale)])[0]
 
 
 def family(comparisons: Sequence[Comparison]) -> list[Comparison]:

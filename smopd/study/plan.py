@@ -216,8 +216,7 @@ class _Reader:
         self.problems += check(tree, nest({key: value}), f"{self.source}: {where}")
 
     def axes(self) -> dict[str, list[Any]]:
-        expected = 'settings with lists of values, e.g. "train.steps" = [100, 200]'
-        axes = flatten(self.get("axes", {}, expected))
+        axes = flatten(self.get("axes", {}, 'settings with lists of values, e.g. "train.steps" = [100, 200]'))
         for key, values in axes.items():
             if not isinstance(values, list) or not values:
                 self.complain(f"[axes]: {key} = {values!r}: expected a list of values")

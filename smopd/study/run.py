@@ -102,7 +102,7 @@ class StudyFolder:
         except OSError as error:
             raise UserError(f"{error.filename or self.path}: cannot be written: {error.strerror}") from None
 
-    def lock(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[object]:
         """Allow one scheduler per study; another one would start the same cells."""
         require_writable(self.study_path)
         return locked(self.study_path / ".lock", "runs this study")

@@ -45,8 +45,7 @@ def main_table(make: TableBuilder) -> StudyTable:
         compared = _compare_entries(make, "effects", "main", place, make.primary)
         rows.append(make.row(place, [(*seeds, *of), *make.accuracies(path, cells), *compared]))
     difference = f"{make.primary.upper()} difference", *TABLES["effects"]["heads"][2:]
-    heads = ("arm", "seeds", *make.accuracy_heads(), *difference)
-    return make.table("main", rows, heads)
+    return make.table("main", rows, ("arm", "seeds", *make.accuracy_heads(), *difference))
 
 
 def changes_table(make: TableBuilder) -> StudyTable:

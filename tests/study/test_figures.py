@@ -87,7 +87,7 @@ def results(name: str) -> Results:
 def quick() -> Iterator[None]:
     """Fonts in the form that takes half the time to embed; the test of the bytes has the real one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(drawing._STYLE, "pdf.fonttype", 3)
+        patch.setitem(drawing.FIGURES["style"], "pdf.fonttype", 3)
         yield
 
 

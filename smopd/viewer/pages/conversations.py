@@ -194,5 +194,4 @@ def _cut_replies(
         for model, some in others.items():
             inside = slice(places[model][first], places[model][last])
             likely[model] = Others(some.counts[first:last], some.tokens[inside], some.logps[inside])
-        rows = {name: column[first:last] for name, column in values.items()}
-        yield keys[:, first].tolist(), rows, likely
+        yield keys[:, first].tolist(), {name: rows[first:last] for name, rows in values.items()}, likely

@@ -27,11 +27,10 @@ def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> di
     def arm(name: str, cells: list[Cell], view: str) -> dict[str, Any]:
         matrix = results.matrix(cells, view)
         low, high = accuracy_interval(matrix.mean(axis=0))
-        runs = [numbers.get(str((folder / cell.source.folder).resolve())) for cell in cells]
-        seeds = [
-            {"seed": cell.seed, "value": float(row.mean()), "run": run}
-            for cell, row, run in zip(cells, matrix, runs, strict=True)
-        ]
+        seeds = []
+        for cell, row in zip(cells, matrix, strict=True):
+            run = numbers.get(str((folder / cell.source.folder).resolve()))
+            seeds.append({"seed": cell.seed, "value": float(row.mean()), "run": run})
         ends = {"mean": float(matrix.mean()), "low": low, "high": high}
         return {"arm": name, **ends, "seeds": seeds, "flips": []}
 
