@@ -1,4 +1,4 @@
-"""Prints what `DEFAULTS` of smopd/planning/averages.py holds: tokens of a data set and of a chat template.
+"""Prints what `DEFAULTS` of smopd/planning/load.py holds: tokens of a data set and of a chat template.
 
     python tools/average_lengths.py DATA TOKENIZER
 
@@ -14,8 +14,7 @@ from transformers import AutoTokenizer
 
 from smopd.chat import Renderer
 from smopd.data import Example, load_examples
-from smopd.planning.averages import Averages
-from smopd.planning.load import common_prefix
+from smopd.planning.load import Averages, common_prefix
 
 
 def measure(examples: Sequence[Example], renderer: Renderer) -> Averages:

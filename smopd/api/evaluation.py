@@ -11,9 +11,8 @@ from smopd.config import Config
 from smopd.config_io import flatten
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import prepared_examples
-from smopd.evaluation.finished import Evaluation
 from smopd.evaluation.session import check_evaluation, evaluate_into
-from smopd.evaluation.store import INPUTS
+from smopd.evaluation.store import INPUTS, Evaluation
 from smopd.files import digest, file_digest
 from smopd.models import resolve_adapter
 from smopd.progress import track

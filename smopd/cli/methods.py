@@ -71,8 +71,7 @@ def _facts(method: Method) -> dict[str, Any]:
 
 def _cost(name: str) -> dict[str, float]:
     """Ratios to the default method, as the planner counts them."""
-    from smopd.planning.averages import find_averages
-    from smopd.planning.load import step_load
+    from smopd.planning.load import find_averages, step_load
 
     configs = [load_config("pocket", method=method) for method in (name, DEFAULT)]
     of_method, usual = (step_load(config, find_averages(config)) for config in configs)

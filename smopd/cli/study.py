@@ -104,6 +104,7 @@ def _run(scheduler: "Scheduler") -> None:
 
 def _finish(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -> None:
     from smopd.study.report import publish
+    from smopd.study.table_parts import TableBuilder
     from smopd.study.tables import verdict_lines
 
     failed = [job for job in listed if not job.done]
@@ -112,7 +113,7 @@ def _finish(folder: "StudyFolder", listed: list["StudyJob"], as_json: bool) -> N
     results, page = publish(folder, track)
     states = {"done": len(listed) - len(failed), "failed": {job.label: job.error for job in failed}}
     facts = {"study": folder.study.name, "folder": str(folder.path), "report": str(page), **states}
-    verdicts = verdict_lines(results)
+    verdicts = verdict_lines(TableBuilder(results), results.missing)
     output(as_json, facts | {"verdicts": verdicts}, "\n".join(verdicts), f"\nReport: {page.resolve()}")
     for job in failed:
         say(f"failed: {job.label}: {job.error}", err=True)
@@ -159,7 +160,7 @@ def power(
 
     Example: smopd study power --items 200 --seeds 3 --seed-sd 0.6
     """
-    from smopd.study.power import detectable, sentence
+    from smopd.study.statistics import detectable, sentence
 
     if not seed_sd and not discordance:
         raise UserError("--seed-sd and --discordance: both are 0, so that any difference would be found")

@@ -86,7 +86,7 @@ def groups(examples: Sequence[Example], views: Sequence[View], runs: int, size: 
 def evaluate(
     player: Player, examples: Sequence[Example], views: Sequence[View] = ("full", "sharded"), runs: int = 1,
     seed: int = 0, group: int = 64, known: Sequence[Outcome] = (),
-    record: Callable[[list[Outcome]], None] | None = None, user: User | None = None,
+    record: Callable[[list[Outcome]], None] = lambda fresh: None, user: User | None = None,
     watch: Watch | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """Return all outcomes. `known` ones are not played again; `record` gets each finished group."""
@@ -105,8 +105,7 @@ def evaluate(
             if watch:
                 watch(view, run, number, played)
             outcomes |= {outcome.key: outcome for outcome in fresh}
-            if record:
-                record(fresh)
+            record(fresh)
     return [outcomes[view, run, e.id] for view in views for run in range(runs) for e in examples]
 
 
@@ -140,9 +139,8 @@ def told_so_far(example: Example, turn: int) -> Example | None:
 def outcome(conversation: Conversation, run: int, verdicts: Sequence[Verdict]) -> Outcome:
     example, last = conversation.example, verdicts[-1]
     same = {name: getattr(example, name) for name in ("id", "task", "system", "full")}
-    judged = {name: getattr(last, name) for name in ("correct", "extracted", "status", "detail")}
     return Outcome(
-        **same, **judged, view=conversation.view, run=run, shards=len(example.shards),
+        **same, **vars(last), view=conversation.view, run=run, shards=len(example.shards),
         turns=conversation.to_json()["turns"], any_correct=any(verdict.correct for verdict in verdicts),
         answer=dict(example.answer),
     )  # fmt: skip

@@ -43,33 +43,32 @@ def against(before: Iterable[Outcome], after: Iterable[Outcome], *, level: float
     first, second = scores(before), scores(after)
     change = _compare(first, second, level)
     bootstrap = {name: change[name] for name in ("low", "high", "p")}
-    items = [item for item in first if item in second]
-    once = all(len(first[item]) == len(second[item]) == 1 for item in items)
+    runs = [(first[item], second[item]) for item in first if item in second]
+    once = all(len(old) == len(new) == 1 for old, new in runs)
     if once:
-        result = paired([first[item][0] for item in items], [second[item][0] for item in items], level)
-        change |= {"low": result.low, "high": result.high, "p": result.p}
+        result = paired([old for (old,), _ in runs], [new for _, (new,) in runs], level)
+        change |= {name: getattr(result, name) for name in bootstrap}
     return {**change, "test": "exact McNemar" if once else "bootstrap over items", "bootstrap": bootstrap}
 
 
 def _compare(first: Scores, second: Scores, level: float = LEVEL) -> dict[str, Any]:
     items = [item for item in first if item in second]
-    old, new = ([float(np.mean(s[item])) for item in items] for s in (first, second))
-    low, high, p = paired_bootstrap(old, new, level)
-    return {
-        "n": len(old),
-        "gained": sum(b > a for a, b in zip(old, new, strict=True)),
-        "lost": sum(b < a for a, b in zip(old, new, strict=True)),
-        "difference": float(np.mean(new) - np.mean(old)) if old else 0.0,
-        "low": low,
-        "high": high,
-        "p": p,
+    old, new = (np.array([np.mean(s[item]) for item in items]) for s in (first, second))
+    change = {
+        "n": len(items),
+        "gained": int((new > old).sum()),
+        "lost": int((new < old).sum()),
+        "difference": float(new.mean() - old.mean()) if items else 0.0,
     }
+    return change | dict(zip(("low", "high", "p"), paired_bootstrap(old, new, level), strict=True))
 
 
-def scores(outcomes: Iterable[Outcome], right: Callable[[Outcome], bool] = lambda o: o.correct) -> Scores:
+def scores(
+    outcomes: Iterable[Outcome], right: Callable[[Outcome], list[bool]] = lambda o: [o.correct]
+) -> Scores:
     by_item: Scores = {}
     for outcome in outcomes:
-        by_item.setdefault(outcome.id, []).append(right(outcome))
+        by_item.setdefault(outcome.id, []).extend(right(outcome))
     return by_item
 
 
@@ -78,7 +77,7 @@ def _summarise_view(rows: Sequence[Outcome]) -> dict[str, Any]:
     turns, failed = _known_turns(rows), next((o for o in rows if o.status in FAILED), None)
     return {
         **accuracy(scores(rows)),
-        "any_turn": accuracy(scores(rows, lambda o: o.any_correct)),
+        "any_turn": accuracy(scores(rows, lambda o: [o.any_correct])),
         **({"middle_turns": _mean_share(turns)} if turns else {}),
         "by_task": _split(rows, lambda o: o.task),
         "by_shards": _split(rows, lambda o: o.shards),
@@ -90,11 +89,8 @@ def _summarise_view(rows: Sequence[Outcome]) -> dict[str, Any]:
 
 def _known_turns(rows: Iterable[Outcome]) -> Scores:
     """For turn accuracy: by item, whether middle replies state what was told so far, where known."""
-    by_item: Scores = {}
-    for o in rows:
-        right = [turn["right"] for turn in o.turns[:-1] if "right" in turn]
-        by_item.setdefault(o.id, []).extend(right)
-    return {item: right for item, right in by_item.items() if right}
+    known = scores(rows, lambda o: [turn["right"] for turn in o.turns[:-1] if "right" in turn])
+    return {item: right for item, right in known.items() if right}
 
 
 def _split(rows: Sequence[Outcome], by: Callable[[Outcome], Any]) -> dict[str, Any]:

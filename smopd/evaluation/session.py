@@ -52,15 +52,12 @@ def run_evaluation(
     for chosen in filter(None, ([view for view in views if view not in apart], apart)):
         averaged = averaged_teacher(adapter) if adapter and chosen is apart else nullcontext(adapter)
         with averaged as weights, evaluation_driver(config, weights, track) as driver:
-            if "teacher" in views:
-                driver = replace(driver, clean=clean_form(config))
+            driver, watch = replace(driver, clean=clean_form(config)), None
             if isinstance(driver, Driver):
                 refuse_too_long(driver.renderer, examples, views)
-            watch = None
-            if tokens and config.eval.save_tokens:
-                assert isinstance(driver, Driver)
-                limits = config.eval.alternatives, config.train.row_tokens
-                watch = TokenRecorder(tokens, driver, *limits, begin, logged)
+                if tokens and config.eval.save_tokens:
+                    limits = config.eval.alternatives, config.train.row_tokens
+                    watch = TokenRecorder(tokens, driver, *limits, begin, logged)
             for view in chosen:
                 old = [o for o in known if o.view == view]
                 outcomes[view] = _play(driver, config, examples, view, old, record, label, track, watch)
@@ -97,9 +94,8 @@ def _play(
 
 
 def teacher_file(adapter: Path | None) -> Path | None:
-    """The file of a checkpoint's EMA teacher, or None."""
-    file = adapter / TEACHER_WEIGHTS if adapter else None
-    return file if file and file.exists() else None
+    """The file of a checkpoint's EMA teacher, if it has one."""
+    return file if adapter and (file := adapter / TEACHER_WEIGHTS).exists() else None
 
 
 def clean_form(config: Config) -> Clean:

@@ -106,8 +106,7 @@ class SimulatedUser:
         state.revealed.append(shard)
 
     def _classify(self, state: _State) -> None:
-        conversation = state.conversation
-        reply = conversation.turns[-1].text
+        conversation, reply = state.conversation, state.conversation.turns[-1].text
         if not reply.strip():
             state.kind = "missing"
             return
@@ -115,8 +114,7 @@ class SimulatedUser:
         prompt = _TEXTS["label"].format(kinds=kinds, talk=_talk(conversation), names=", ".join(KINDS))
 
         def label(answer: dict[str, Any]) -> str | None:
-            kind = str(answer.get("kind", "")).strip().lower()
-            return kind if kind in KINDS else None
+            return kind if (kind := str(answer.get("kind", "")).strip().lower()) in KINDS else None
 
         state.kind = self._ask(state, "label", prompt, 0.0, JUDGED, label) or "answer"
         state.extracted = reply

@@ -5,6 +5,7 @@ by an empty line: a group that a crash interrupted is cut off and played again.
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields
@@ -17,6 +18,8 @@ from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import Outcome
 from smopd.files import check_shape
+from smopd.formatting import esc, interval, percent
+from smopd.frames import messages, table
 
 LOCK = ".lock"
 # The fields that readers rely on.
@@ -48,15 +51,12 @@ class EvaluationFolder:
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
-        self._file = path / "conversations.jsonl"
-        self._mended = self._held = False
-        self._stack = ExitStack()
+        self._file, self._held, self._stack = path / "conversations.jsonl", False, ExitStack()
         settled = _read(path / "evaluation.json", dict)
         if settled is not None:
-            pairs = {key: (settled.get(key), identity.get(key)) for key in identity | settled}
-            unlike = {key: map(json.dumps, pair) for key, pair in pairs.items() if pair[0] != pair[1]}
-            if unlike:
-                lines = ["\n  {}: {} there, {} now".format(key, *pair) for key, pair in unlike.items()]
+            pairs = ((key, settled.get(key), identity.get(key)) for key in identity | settled)
+            unlike = [(key, json.dumps(old), json.dumps(new)) for key, old, new in pairs if old != new]
+            if lines := ["\n  {}: {} there, {} now".format(*row) for row in unlike]:
                 what = "holds an evaluation of something else; choose another --out:"
                 raise UserError(f"{path}: {what}{''.join(lines)}")
         elif path.exists():
@@ -80,6 +80,8 @@ class EvaluationFolder:
     def _claim(self) -> None:
         with files.explain_os_errors(f"{self.path}: the evaluation cannot be written"):
             self._stack.enter_context(files.locked(self.path / LOCK, "plays this evaluation"))
+            if self._file.exists():
+                os.truncate(self._file, len(self._read_complete_groups()))
         self._held = True
 
     def outcomes(self) -> list[Outcome]:
@@ -95,17 +97,14 @@ class EvaluationFolder:
         with files.explain_os_errors(f"{self.path}: the evaluation cannot be written"):
             if not (self.path / "evaluation.json").exists():
                 files.write_json(self.path / "evaluation.json", self.identity)
-            if not self._mended and self._file.exists():
-                os.truncate(self._file, len(self._read_complete_groups()))
-            self._mended = True
             with self._file.open("ab") as file:
-                file.write(_lines(outcomes).encode())
+                file.write(_to_text(outcomes).encode())
                 file.flush()
                 os.fsync(file.fileno())
 
     def finish(self, outcomes: Sequence[Outcome], summary: dict[str, Any]) -> None:
         """Write the conversations in their final order, then the summary, which marks the end."""
-        files.write_text(self._file, _lines(outcomes))
+        files.write_text(self._file, _to_text(outcomes))
         files.write_json(self.path / "summary.json", summary)
 
     def _read_complete_groups(self) -> bytes:
@@ -114,7 +113,6 @@ class EvaluationFolder:
 
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
-    """The summary of a finished evaluation, else None."""
     return _read(folder / "summary.json", SUMMARY)
 
 
@@ -141,7 +139,7 @@ def load_outcomes(folder: Path) -> list[Outcome]:
     return _parse(path, files.read_text(path))
 
 
-def _lines(outcomes: Sequence[Outcome]) -> str:
+def _to_text(outcomes: Sequence[Outcome]) -> str:
     return files.jsonl(map(asdict, outcomes)) + "\n"
 
 
@@ -168,3 +166,53 @@ def _read(path: Path, shape: Any) -> dict[str, Any] | None:
     tree = files.read_json(path, advice="delete its folder or choose another --out")
     check_shape(tree, shape, str(path))
     return tree
+
+
+class SelfDescribing(ABC):
+    """Text and HTML representations made from `_lines`: pairs of a label and a value."""
+
+    @abstractmethod
+    def _lines(self) -> list[tuple[str, str]]: ...
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{what:<10} {value}" for what, value in self._lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{esc(what)}</th><td>{esc(value)}</td></tr>" for what, value in self._lines())
+        return f"<table>{rows}</table>"
+
+
+class Evaluation(SelfDescribing, dict[str, Any]):
+    """A finished evaluation: a dict from view to summary, with everything else as attributes. `side`: "base"
+    or the checkpoint's name for a run's evaluation, else None.
+    """
+
+    def __init__(self, path: str | Path, side: str | None = None) -> None:
+        self.path, self.side = Path(path), side
+        if (summary := load_summary(self.path)) is None:
+            raise UserError(f"{self.path}: is no finished evaluation (no summary.json)")
+        self.summary = summary  # all of summary.json
+        super().__init__(summary["views"])
+
+    def conversations(self, view: str | None = None) -> Any:
+        """The conversations with their verdicts, as a DataFrame (without pandas, a list of dicts)."""
+        outcomes = [o for o in load_outcomes(self.path) if view in (None, o.view)]
+        return table([{**vars(o), "messages": messages(o.system, o.turns)} for o in outcomes])
+
+    def compare(self, before: "Evaluation | str | Path") -> dict[str, Any]:
+        """The change since another evaluation, by view, paired by item: difference, interval, p."""
+        from smopd.evaluation.metrics import compare_evaluations
+
+        other = before.path if isinstance(before, Evaluation) else Path(before)
+        return compare_evaluations(other, self.path)
+
+    def to_inspect(self, path: str | Path) -> Path:
+        """Write an inspect_ai log (.eval or .json), for `inspect view`."""
+        from smopd.evaluation.inspect_log import write_inspect_log
+
+        return write_inspect_log(self.path, Path(path))
+
+    def _lines(self) -> list[tuple[str, str]]:
+        shares = ((v, f"{percent(v['accuracy'])} {interval(v['low'], v['high'])}") for v in self.values())
+        counts = (f"{share} ({v['correct']}/{v['total']})" for v, share in shares)
+        return list(zip(map(str.upper, self), counts, strict=True))

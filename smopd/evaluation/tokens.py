@@ -40,15 +40,14 @@ class TokenRecorder:
     def __call__(self, view: str, run: int, number: int, played: Sequence[Conversation]) -> None:
         played = [one for one in played if one.example.id in self.only]
         places = [(c, t, turn) for c, one in enumerate(played) for t, turn in enumerate(one.turns)]
-        replies = [place for place in places if place[2].reply]
-        if not replies:
+        if not (replies := [place for place in places if place[2].reply]):
             return
-        names = {"ids": [one.example.id for one in played], "view": view, "run": run}
         with torch.no_grad():
             columns, others, pieces = self._score(replies)
         self.begin()
         path = self.folder / f"{view}-{number:05d}.safetensors"
-        write_tokens(path, columns, {MODEL: others}, {**names, "pieces": pieces})
+        names = {"ids": [one.example.id for one in played], "view": view, "run": run, "pieces": pieces}
+        write_tokens(path, columns, {MODEL: others}, names)
 
     def _score(
         self, replies: Sequence[tuple[int, int, Any]]
@@ -65,7 +64,7 @@ class TokenRecorder:
         ids = torch.tensor([i for _, reply in sequences for i in reply], device=head.device)
         profile = token_profile(hidden, head, ids, self.alternatives)
         lengths = torch.tensor([len(reply) for _, reply in sequences])
-        conversation, turn = (torch.tensor(column) for column in list(zip(*replies, strict=True))[:2])
+        conversation, turn = torch.tensor([place[:2] for place in replies]).T
         position = torch.cat([torch.arange(int(n)) for n in lengths])
         values = {
             "conversation": conversation.repeat_interleave(lengths), "turn": turn.repeat_interleave(lengths),

@@ -1,26 +1,86 @@
-"""The work of one step in tokens: conversations of average length, scored as the plan says."""
+"""The work of one step in tokens: conversations of average length, scored as the plan says.
 
-from collections.abc import Iterator, Sequence
+Turns and tokens are averages of the words of the recipe's data if they are on this machine, else of LiC math.
+A plan needs no tokenizer, whose import takes seconds: tools/average_lengths.py prints the templates' lengths.
+Reply lengths are assumed, or options of `smopd plan`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, count, islice, product, takewhile
 from math import ceil, hypot, prod
+from pathlib import Path
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from smopd.chat.messages import Message, View, user_turns
 from smopd.config import Config, plan_of
-from smopd.data import Example
+from smopd.data import Example, load_examples
+from smopd.data.reading import generated
 from smopd.objective.plan import Plan
 from smopd.objective.scoring_requests import scoring_requests
 from smopd.objective.tokens import Moment
-from smopd.planning.averages import Averages
 from smopd.rollout import Conversation, Peers, Rollout, Stop, Turn
 from smopd.rollout.engine import traits_of
 from smopd.scoring.tree import QUERIES, Segment, bucket, layout, rows_within, segments_of
+from smopd.verify import load_verifiers
 from smopd.verify.verdict import Verdict
+
+MIDDLE_SHARE, ANSWER_SHARE = 0.75, 0.35  # of the token limits: middle replies are often cut, answers seldom
+WORD = 1.33  # tokens per word
+
 
 Pairs = Sequence[tuple[Sequence[int], Sequence[int]]]  # context, reply
 Attention = Literal["segments", "flex", "mask"]
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Mean tokens of a data set's texts and of replies, and the tokens that the chat template adds."""
+
+    turns: Mapping[int, int]  # number of turns -> number of examples
+    shard: float
+    full: float
+    system: float
+    start: int  # before the first user turn, without the system message's text
+    user: int  # around a user turn
+    prompt: int  # generation prompt
+    lost: int  # tokens of the generation prompt that are missing in the history
+    close: int  # after a reply in the history, with its end token
+    repeats: bool  # in the history, a reply has other tokens than as sampled
+    source: str = ""
+    middle: float = 0.0  # a middle reply
+    answer: float = 0.0  # an answer or FULL reply
+
+
+DEFAULTS = Averages(
+    turns={4: 16, 5: 20, 6: 16, 7: 11, 8: 5, 9: 1}, shard=12.3, full=67.0, system=41.0,
+    start=5, user=5, prompt=7, lost=4, close=2, repeats=True,
+    source="LiC math with Qwen3's tokenizer (smopd's defaults)",
+)  # fmt: skip
+POCKET = replace(DEFAULTS, start=2, user=2, prompt=1, lost=0, close=1, repeats=False)
+
+
+def find_averages(config: Config, middle: float | None = None, answer: float | None = None) -> Averages:
+    """Averages of the recipe's data, or the defaults; `middle` and `answer`: mean reply lengths."""
+    limits, data = config.rollout, config.data.train
+    middle = min(middle or MIDDLE_SHARE * limits.middle_tokens, limits.middle_tokens)
+    answer = min(answer or ANSWER_SHARE * limits.answer_tokens, limits.answer_tokens)
+    averages = replace(POCKET if config.model.path == "pocket" else DEFAULTS, middle=middle, answer=answer)
+    load_verifiers(config.data.verifiers)  # for examples of custom tasks
+    if not generated(data) and not Path(data).is_file():
+        return averages
+    examples = load_examples(data, config.data.train_limit or None)  # raises a UserError for a broken file
+    return replace(
+        averages,
+        turns=Counter(len(e.shards) for e in examples),
+        shard=WORD * fmean(len(shard.split()) for e in examples for shard in e.shards),
+        full=WORD * fmean(len(e.full.split()) for e in examples),
+        system=WORD * fmean(len(e.system.split()) for e in examples),
+        source=f"words of {data}",
+    )
 
 
 @dataclass(frozen=True)
@@ -73,7 +133,6 @@ class TypicalChat:
         return tuple(islice(self._unused, round(length)))
 
     def _new_message(self, role: str, text: str) -> tuple[int, ...]:
-        """Tokens for a message and the template around it."""
         return self._new(len(text.split()) + (self.lengths.user if role == "user" else self.lengths.close))
 
     def context(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -105,7 +164,7 @@ class TypicalChat:
 
 
 def _text(name: str, word_count: float) -> str:
-    return " ".join([name] + ["word"] * (round(word_count) - 1))
+    return name + " word" * (round(word_count) - 1)
 
 
 def pack(sequences: Pairs, row_tokens: int, attention: Attention = "segments") -> Packed:
@@ -143,7 +202,7 @@ def step_load(config: Config, lengths: Averages, processes: int = 1, on_gpu: boo
     rollouts = ceil(config.train.rollouts * plan.samples / processes)
     # Numbers of turns are distributed as in the data, long and short ones mixed.
     examples = ceil(rollouts / plan.samples)
-    spread = [turns for turns, often in sorted(lengths.turns.items()) for _ in range(often)]
+    spread = sorted(Counter(lengths.turns).elements())
     picked = [spread[int((k + 0.5) / examples * len(spread))] for k in range(examples)]
     mixed = picked[::2] + picked[1::2][::-1]
     return _load(config, plan, lengths, [mixed[k // plan.samples] for k in range(rollouts)], on_gpu)

@@ -7,8 +7,7 @@ from math import ceil
 
 from smopd.config import Config
 from smopd.errors import UserError
-from smopd.planning.averages import Averages, find_averages
-from smopd.planning.load import Packed, largest_load
+from smopd.planning.load import Averages, Packed, find_averages, largest_load
 from smopd.planning.shapes import GPUS, PROJECTIONS, Gpu, Names, Shape, adapted_projections, find_shape
 from smopd.rollout.batches import GROWTH, static_shape
 from smopd.rollout.engine import traits_of
@@ -89,9 +88,8 @@ def cache_bytes(config: Config, shape: Shape, lengths: Averages, processes: int,
     context, limit = largest_context(config, lengths), config.rollout.answer_tokens
     token = cache_token_bytes(shape, config.model.dtype)
     room = limit if limit <= GROWTH else ceil(limit / GROWTH) * GROWTH  # how a buffer grows
-    rows, columns = conversations, context + room
-    if static:
-        rows, columns = static_shape(conversations, ceil(context + limit))
+    grown = conversations, context + room
+    rows, columns = static_shape(conversations, ceil(context + limit)) if static else grown
     if not config.engine.cache_mb:
         return rows * columns * token
     half = config.engine.cache_mb * 2**20 / 2
@@ -117,9 +115,9 @@ def largest_context(config: Config, lengths: Averages) -> float:
 
 def memory(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, gpus: int = 1) -> Memory:
     sharded, traits = gpus > 1 and config.train.shard, traits_of(config.engine.kind)
-    dtype, targets, whole = config.model.dtype, adapted_projections(config), weight_bytes(config, shape)
+    dtype, targets = config.model.dtype, adapted_projections(config)
     adapter = shape.adapter(config.lora.r, targets) * FLOAT
-    base = whole
+    base = whole = weight_bytes(config, shape)
     if sharded:  # one layer is gathered at a time; embeddings and head are gathered beside it
         ends = shape.head * WIDTHS[dtype]
         base = min(whole, whole / gpus + (whole - ends) / shape.layers + ends)

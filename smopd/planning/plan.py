@@ -10,8 +10,7 @@ from math import ceil
 from typing import Any
 
 from smopd.config import Config
-from smopd.planning.averages import Averages, find_averages
-from smopd.planning.load import Load, step_load
+from smopd.planning.load import Averages, Load, find_averages, step_load
 from smopd.planning.memory import FLOAT, WIDTHS, Memory, cache_token_bytes, memory, weight_bytes
 from smopd.planning.shapes import Gpu, Shape, adapted_projections
 from smopd.rollout.engine import traits_of, with_chosen_engine
@@ -66,11 +65,10 @@ def make_plan(
     """Plan a recipe, with vLLM if `auto` may choose it; shard weights that are too large for one GPU."""
     asked, config = config.engine.kind, with_chosen_engine(config, gpu.is_gpu, True, gpus)
     lengths = find_averages(config, middle, answer)
-    needs = memory(config, shape, gpu, lengths, gpus)
-    replicated = needs.peak
+    replicated = memory(config, shape, gpu, lengths, gpus).peak
     if gpus > 1 and replicated > gpu.bytes and not config.train.shard:
         config = changed(config, ("train.shard", True))
-        needs = memory(config, shape, gpu, lengths, gpus)
+    needs = memory(config, shape, gpu, lengths, gpus)
     changes = fitting_changes(config, shape, gpu, lengths, gpus) if needs.peak > gpu.bytes else []
     after = memory(changed(config, *changes), shape, gpu, lengths, gpus).peak
     longest = replace(lengths, middle=config.rollout.middle_tokens, answer=config.rollout.answer_tokens)
@@ -102,12 +100,9 @@ def fitting_changes(config: Config, shape: Shape, gpu: Gpu, lengths: Averages, g
 
     chosen: list[Change] = []
     for change in _proposals(config, gpus):
-        if peak([*chosen, change]) < WORTH * peak(chosen):
-            chosen.append(change)
-        if peak(chosen) <= gpu.bytes:
+        if (now := peak(chosen)) <= gpu.bytes:
             break
-    else:
-        return chosen
+        chosen += [change] if peak([*chosen, change]) < WORTH * now else []
     for change in list(chosen):
         without = [c for c in chosen if c != change]
         chosen = without if peak(without) <= gpu.bytes else chosen
@@ -165,13 +160,13 @@ def step_seconds(
     gather = weight_bytes(config, shape) * (gpus - 1) / gpus / (gpu.link * 1e9) if config.train.shard else 0.0
     forwards = load.passes * (load.teacher.rows + load.student.rows)
     backwards = load.student.rows * (3 if config.train.recompute else 2)  # a backward launches twice the work
+    computing, issuing = (
+        scoring_flops(config, shape, load) / rate,
+        ISSUED * shape.layers * (forwards + backwards),
+    )
     seconds = {
         "sampling": _sampling(config, shape, gpu, load, gpus, rate) + traits.in_place * gather,
-        "scoring": max(
-            scoring_flops(config, shape, load) / rate,
-            ISSUED * shape.layers * (forwards + backwards),
-            gather * (forwards + load.student.rows),
-        ),
+        "scoring": max(computing, issuing, gather * (forwards + load.student.rows)),
     }
     if not traits.in_place:
         adapter = shape.adapter(config.lora.r, adapted_projections(config))

@@ -45,11 +45,10 @@ def text(recipe: str, plan: ResourcePlan) -> str:
     size = f"{count / 1000:.2f} billion" if count >= 1000 else f"{count:.1f} million"
     split = ", base weights sharded (FSDP2)" if plan.sharded else ", base weights on every GPU"
     gpus = f"{plan.gpus} x {plan.gpu.name} ({plan.gpu.memory:g} GB){split if plan.gpus > 1 else ''}"
-    student, teacher = load.student.tokens, load.teacher.tokens
-    work = {
-        "sampling": f"{load.sampled.tokens:,.0f} tokens",
-        "scoring": f"{student:,.0f} packed tokens of the student, {teacher:,.0f} of the teacher",
-    }
+    scored = (
+        f"{load.student.tokens:,.0f} packed tokens of the student, {load.teacher.tokens:,.0f} of the teacher"
+    )
+    work = {"sampling": f"{load.sampled.tokens:,.0f} tokens", "scoring": scored}
     peaks = {"peak while scoring": needs.scoring, "peak while sampling": needs.rollout}
     lines = [
         f"{recipe}: {_model(plan)}, {size} weights, {config.model.dtype}; {gpus}; engine {_engine(plan)}",
@@ -77,10 +76,8 @@ def text(recipe: str, plan: ResourcePlan) -> str:
 def _verdict(plan: ResourcePlan) -> list[str]:
     room, needs = plan.gpu.memory, plan.memory
     replicated, changed = plan.replicated / GB, plan.changed_peak / GB
-    lines = []
-    if plan.sharded and replicated > room:
-        whole = f"whole weights on every GPU would need {replicated:.1f} GB"
-        lines.append(f"{whole}: planned with train.shard=true")
+    whole = f"whole weights on every GPU would need {replicated:.1f} GB: planned with train.shard=true"
+    lines = [whole] if plan.sharded and replicated > room else []
     peak = f"{needs.peak / GB:.1f} of {room:g} GB"
     largest = f"largest part: {needs.largest}, {needs.parts[needs.largest] / GB:.1f} GB"
     lines.append(f"{'fits' if plan.fits else 'does NOT fit'}: {peak}; {largest}")

@@ -129,9 +129,8 @@ def find_shape(config: Config) -> tuple[Shape, str]:
     if model is not None:
         return shape_of(model, name), "its config"
     last = name.rstrip("/").rpartition("/")[2].lower()
-    for pattern, shape in SHAPES.items():
-        if re.match(pattern + r"(-|$)", last):
-            return shape, "published numbers"
+    if known := [shape for pattern, shape in SHAPES.items() if re.match(pattern + r"(-|$)", last)]:
+        return known[0], "published numbers"
     problem = "its config is not on this machine, and its shape is none of those smopd knows"
     advice = "give --model-config with its config.json (or the folder of it)"
     raise UserError(f"model.path: {name}: {problem}; {advice}")

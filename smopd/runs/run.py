@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.evaluation.finished import Evaluation, SelfDescribing
+from smopd.evaluation.store import Evaluation, SelfDescribing
 from smopd.files import read_json, read_jsonl
 from smopd.formatting import percent
 from smopd.frames import messages, table

@@ -32,11 +32,11 @@ def load_tokens(run: Path) -> Tokens:
     logs, rollouts = list[Tokens](), 0
     for path in files:
         logged = read(path, "numpy")
-        term, values = [*logged.selecting, *logged.terms][0], dict(logged.values)
+        term, values = [*logged.selecting, *logged.terms][0], logged.values
         chosen = values["part"] == logged.terms.index(term)
-        values["rollout"] = values["rollout"].astype(np.int64) + rollouts
+        unique = {"rollout": values["rollout"].astype(np.int64) + rollouts}
         rollouts += len(logged.ids)
-        logs.append({name: column[chosen] for name, column in values.items()})
+        logs.append({name: column[chosen] for name, column in (values | unique).items()})
     return {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
 
 
@@ -47,7 +47,6 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
     if not len(entropy):
         return None
     student, teacher = np.exp(student_logp), np.exp(teacher_logp)
-    # The teacher agrees with a token that it finds at least half as likely as the student does.
     agrees, kept = teacher_logp - student_logp >= np.log(0.5), tokens["kept"].astype(bool)
     bins, by_entropy = [], []
     place = np.minimum((student * BINS).astype(int), BINS - 1)
@@ -61,11 +60,11 @@ def calibration(tokens: Tokens) -> dict[str, Any] | None:
             means = _means(chosen, agreement=agrees, divergence=divergence)
             by_entropy.append(_round_values({"low": first, "high": last}) | means)
     rollouts, gaps = tokens["rollout"], (one["count"] * abs(one["student"] - one["teacher"]) for one in bins)
-    shares: dict[str, Any] = {"tokens": len(entropy), "rollouts": len(np.unique(rollouts))}
-    shares["agreement"] = agrees.mean()
-    areas = auroc_interval(entropy, ~agrees, rollouts)
-    shares |= zip(("auroc", "auroc_low", "auroc_high"), areas, strict=True)
-    shares |= {"ece": sum(gaps) / len(entropy), "dropped": (~kept).mean()}
+    areas = zip(("auroc", "auroc_low", "auroc_high"), auroc_interval(entropy, ~agrees, rollouts), strict=True)
+    shares: dict[str, Any] = {
+        "tokens": len(entropy), "rollouts": len(np.unique(rollouts)), "agreement": agrees.mean(),
+        **dict(areas), "ece": sum(gaps) / len(entropy), "dropped": (~kept).mean(),
+    }  # fmt: skip
     for name, column in (("agreement", agrees), ("divergence", divergence)):
         for part, chosen in (("kept", kept), ("dropped", ~kept)):
             shares[f"{name}_{part}"] = column[chosen].mean() if chosen.any() else None

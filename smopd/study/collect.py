@@ -37,11 +37,10 @@ def collect(folder: StudyFolder, rejudge: bool = False, track: Track = quiet) ->
     cells, base, missing = list[Cell](), list[Cell](), list[str]()
     with track("reading", len(places)) as update:
         for number, (cell, model, place) in enumerate(places, 1):
-            evaluation = evaluation_folder(place, TRAINED) if cell else place / EVAL
-            if load_summary(evaluation) is None:
-                missing.append(cell.label if cell else f"{model}, untrained")
+            if result := reader.cell(place, model, cell):
+                (cells if cell else base).append(result)
             else:
-                (cells if cell else base).append(reader.cell(place, evaluation, model, cell))
+                missing.append(cell.label if cell else f"{model}, untrained")
             update(number)
     if not cells and not base:
         what = f"no cell of the study {study.name} is finished yet"
@@ -68,8 +67,11 @@ class _Reader:
             examples = prepared_examples(config, "eval")
             self.examples, self.data = {e.id: e for e in examples}, data_digest(examples)
 
-    def cell(self, place: Path, evaluation: Path, model: str, planned: PlannedCell | None) -> Cell:
-        """Read a planned cell, or the untrained model if `planned` is None."""
+    def cell(self, place: Path, model: str, planned: PlannedCell | None) -> Cell | None:
+        """Read a planned cell, or the untrained model if `planned` is None; None if it is not finished."""
+        evaluation = evaluation_folder(place, TRAINED) if planned else place / EVAL
+        if (summary := load_summary(evaluation)) is None:
+            return None
         arm, axes, seed = (planned.arm, planned.axes, planned.seed) if planned else ("base", {}, None)
         run, identity, outcomes = Run(place), load_identity(evaluation), load_outcomes(evaluation)
         self.data = self.data or identity["examples"]
@@ -97,24 +99,24 @@ class _Reader:
             seed=seed,
             data=identity["examples"],
             trained_by=read_json(checkpoint / "state.json")["smopd"] if checkpoint else None,
-            evaluated_by=(load_summary(evaluation) or {}).get("code", "unknown"),
+            evaluated_by=summary.get("code", "unknown"),
             adapter=identity["adapter"],
         )
         return Cell(
             *(model, arm, axes, seed, source),
-            right={view: self._counts(outcomes, view, False) for view in views} | self._turns(outcomes),
-            right_any={view: self._counts(outcomes, view, True) for view in views},
+            right={view: self._counts(outcomes, view, "correct") for view in views} | self._turns(outcomes),
+            right_any={view: self._counts(outcomes, view, "any_correct") for view in views},
             curves={k: [round_finite(row.get(k), 4) for row in metrics] for k in curve_names(metrics)},
             tokens=calibration(load_tokens(place)) if run.token_files else None,
             gradients=run.gradients,
             seconds=round_finite(sum(row["seconds/step"] for row in timings), 4) if timings else None,
         )
 
-    def _counts(self, outcomes: Sequence[Outcome], view: str, any_turn: bool) -> str:
+    def _counts(self, outcomes: Sequence[Outcome], view: str, right: str) -> str:
+        """How many runs of each item were right; `right` is a field of Outcome."""
         counts: Counter[str] = Counter()
-        for outcome in outcomes:
-            if outcome.view == view:
-                counts[outcome.id] += outcome.any_correct if any_turn else outcome.correct
+        for outcome in (o for o in outcomes if o.view == view):
+            counts[outcome.id] += getattr(outcome, right)
         self.items = self.items or list(counts)
         if set(counts) != set(self.items):
             raise UserError(f"{self.root}: the cells of the study have not played the same items")
@@ -125,11 +127,11 @@ class _Reader:
         right: dict[str, list[bool]] = {item: [] for item in self.items}
         for outcome in (o for o in outcomes if o.view == "sharded"):
             right[outcome.id] += [turn["right"] for turn in outcome.turns[:-1] if "right" in turn]
-        judged = [len(right[item]) for item in self.items]
+        judged = list(map(len, right.values()))
         if not judged or min(judged) == 0 or max(judged) >= len(DIGITS):
             return {}
         self.middle = judged
-        return {TURNS: encode([sum(right[item]) for item in self.items])}
+        return {TURNS: encode([sum(replies) for replies in right.values()])}
 
 
 def curve_names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -149,16 +151,14 @@ def rejudged(outcomes: Sequence[Outcome], examples: Mapping[str, Example], sourc
     verdicts = iter(verify_all([(examples[o.id], turn["reply"]) for o in played for turn in o.turns]))
     places = [(o, n) for o in played for n, turn in enumerate(o.turns) if "right" in turn]
     pairs = [(told_so_far(examples[o.id], n) or examples[o.id], o.turns[n]["reply"]) for o, n in places]
-    right = {(o.key, n): verdict.correct for (o, n), verdict in zip(places, verify_all(pairs), strict=True)}
-    fresh = []
-    for outcome in outcomes:
-        if outcome.view != "simulated":
-            judged = [next(verdicts) for _ in outcome.turns]
-            last = {name: getattr(judged[-1], name) for name in ("correct", "extracted", "status")}
-            turns = [dict(turn) for turn in outcome.turns]
-            for n, turn in enumerate(turns):
-                turn |= {"right": right[outcome.key, n]} if "right" in turn else {}
-            some = any(verdict.correct for verdict in judged)
-            outcome = replace(outcome, any_correct=some, turns=turns, **last)
-        fresh.append(outcome)
-    return fresh
+    middle = iter(verify_all(pairs))
+
+    def verified(outcome: Outcome) -> Outcome:
+        judged = [next(verdicts) for _ in outcome.turns]
+        last = {name: getattr(judged[-1], name) for name in ("correct", "extracted", "status")}
+        turns = [
+            turn | {"right": next(middle).correct} if "right" in turn else turn for turn in outcome.turns
+        ]
+        return replace(outcome, any_correct=any(v.correct for v in judged), turns=turns, **last)
+
+    return [outcome if outcome.view == "simulated" else verified(outcome) for outcome in outcomes]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -37,7 +38,6 @@ _OTHERS = "#cc79a7 #d55e00 #56b4e9 #332288 #999933 #882255 #44aa99 #aa4499 #8c6d
 OTHER_COLOURS = tuple(_OTHERS.split())
 MARKERS = ("o", "s", "^", "v", "P", "X", "D", "<", ">", "h")
 FIGURES: dict[str, Any] = tomllib.loads(files("smopd.study").joinpath("figures.toml").read_text("utf-8"))
-_STYLE: dict[str, Any] = FIGURES["style"]
 PAPER: dict[str, Any] = {
     "marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.4, "ls": "", "zorder": 4,
 }  # fmt: skip
@@ -75,8 +75,6 @@ class GridPoint(NamedTuple):
 
 
 class Plot:
-    """Draws one figure of a study and collects its numbers."""
-
     def __init__(self, results: Results) -> None:
         self.results = results
         self.numbers: list[tuple[str, float]] = []
@@ -89,14 +87,13 @@ class Plot:
         self.arms = [arm for arm in results.arms if any(cell.arm == arm for cell in results.cells)]
         self.treatments = [arm for arm in self.arms if arm != results.reference]
         # Every model and point of the axes with a result, labelled by what differs among them.
-        pairs = [(model, point) for model in results.models for point in results.points()]
-        pairs = [(m, p) for m, p in pairs if any(c.model == m and c.axes == p for c in results.cells)]
+        played = [(cell.model, cell.axes) for cell in results.cells]
+        pairs = [pair for pair in product(results.models, results.points()) if pair in played]
         several = len({model for model, _ in pairs}) > 1
         self.spots = []
         for model, point in pairs:
             varied = {k: v for k, v in point.items() if any(other.get(k) != v for _, other in pairs)}
-            label = ", ".join(([model] if several else []) + settings(varied))
-            self.spots.append(GridPoint(model, point, label))
+            self.spots.append(GridPoint(model, point, ", ".join([model] * several + settings(varied))))
 
     def cells(self, spot: GridPoint, arm: str) -> list[Cell]:
         return self.results.group(spot.model, arm, spot.point)
@@ -130,13 +127,12 @@ class Plot:
         """Draw a mean with its whisker, if any, hollow for a single seed; returns the upper end."""
         mean, low, high, seeds = estimate
         x, y = (at, mean) if upright else (mean, at)
+        self.points.add("whisker" if low is not None else "single" if seeds == 1 else "agreeing")
         if low is not None and high is not None:
             # Upright whiskers of several arms may overlap; on a bar, its own colour would not be visible.
             ink, error = colour if upright else INK, [[mean - low], [high - mean]]
             errors: Any = {"yerr" if upright else "xerr": error}
             axes.errorbar(x, y, **errors, fmt="none", ecolor=ink, elinewidth=0.9, capsize=2, zorder=2.5)
-        kind = "single" if seeds == 1 else "agreeing"
-        self.points.add(kind if low is None else "whisker")
         fill = "white" if seeds == 1 else colour
         axes.plot(x, y, marker=marker, ms=size, mfc=fill, mec=colour, mew=1.1, ls="none", zorder=3)
         self.add(name, estimate)
@@ -147,10 +143,9 @@ class Plot:
         delta: bool = False,
     ) -> float | None:  # fmt: skip
         """Draw and return the paper's accuracy or difference from the baseline, if it prints one."""
-        row, reference = self.printed(spot, arm), self.results.reference
-        value = row.accuracy(view) if row and not delta else None
-        if row and delta and reference == PAPERS_OWN[0]:
-            value = row.effect(view, reference)
+        row, reference, value = self.printed(spot, arm), self.results.reference, None
+        if row and (not delta or reference == PAPERS_OWN[0]):
+            value = row.effect(view, reference) if delta else row.accuracy(view)
         if value is not None:
             axes.plot(*((at, value) if upright else (value, at)), **PAPER)
             self.numbers.append((spot.number(arm, view, *["delta"] * delta, "paper"), value))
@@ -178,7 +173,7 @@ class Plot:
             rows = -(-len(shown) // 3)
             size = (WIDTH if len(shown) < 3 else WIDE, size * rows - 0.5 * (rows - 1))
         heading, pdf = visible(title), io.BytesIO()
-        with styled(_STYLE):
+        with styled(FIGURES["style"]):
             sheet = Sheet(figsize=size, layout="constrained")
             for axes, one in zip(grid(sheet, len(shown), columns, **shared), shown, strict=True):
                 panel(axes, one)
@@ -186,9 +181,8 @@ class Plot:
                 sheet.supylabel(ylabel, fontsize=8)
             # One legend above the panels, which explains hollow points too.
             single = Line2D([], [], marker="o", label="single seed", mfc="white", mec=INK, ls="none", ms=4)
-            paper = Line2D([], [], label="paper", **PAPER)
             keys = [*handles, *[single] * (whisker != "" and "single" in self.points)]
-            keys += [paper] * ("paper" in self.points)
+            keys += [Line2D([], [], label="paper", **PAPER)] * ("paper" in self.points)
             if keys:
                 labels, in_key = [words(key.get_label(), 30, 2) for key in keys], min(in_key, len(keys))
                 looks: dict[str, Any] = {"ncols": in_key, "handlelength": 1.6, "columnspacing": 1.4}
@@ -226,11 +220,9 @@ def spread(values: Sequence[float]) -> Spread | None:
     """Mean and Student's t 95% interval over seeds; None without values."""
     if not values:
         return None
-    mean, sd = mean_sd(values)
-    if len(values) < 2 or sd == 0:
-        return Spread(mean, None, None, len(values))
-    half = float(stdtrit(len(values) - 1, 0.975)) * sd / sqrt(len(values))
-    return Spread(mean, mean - half, mean + half, len(values))
+    (mean, sd), n = mean_sd(values), len(values)
+    half = float(stdtrit(n - 1, 0.975)) * sd / sqrt(n) if n > 1 and sd else None
+    return Spread(mean, None, None, n) if half is None else Spread(mean, mean - half, mean + half, n)
 
 
 def grid(sheet: Sheet, panels: int, columns: int, **shared: Any) -> list[Axes]:

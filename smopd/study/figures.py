@@ -37,18 +37,17 @@ def _place_rows(rows: Sequence[str], views: Sequence[str], height: float) -> Ite
 def ablation(results: Results) -> Figure | None:
     """Bars of every view and arm, one panel per model and point; None if one arm runs over an axis."""
     plot, views = Plot(results), results.views
-    if not plot.spots or not views or (len(results.arms) == 1 and len(results.points()) > 1):
+    if not plot.spots or (len(results.arms) == 1 and len(results.points()) > 1):
         return None
-    names = (["base"] if any(plot.cells(spot, "base") for spot in plot.spots) else []) + plot.arms
+    names = ["base"] * any(plot.cells(spot, "base") for spot in plot.spots) + plot.arms
     thick = 0.84 / len(views)
 
     def panel(axes: Axes, spot: GridPoint) -> None:
         for arm, view, y in _place_rows(names, views, thick):
             estimate, name = spread(plot.percents(plot.cells(spot, arm), view)), spot.number(arm, view)
-            colour = plot.colours[arm]
             if estimate is None:
                 continue
-            end = estimate.mean
+            colour, end = plot.colours[arm], estimate.mean
             axes.barh(y, estimate.mean, thick * 0.92, lw=0, **plot.bar_style(colour, view))
             if arm == "base":  # it has no seeds, so no point that shows their number
                 plot.add(name, estimate)
@@ -101,8 +100,8 @@ def effects(results: Results) -> Figure | None:
 def cross_scale(results: Results) -> Figure | None:
     """Difference from the reference by model, one panel per point of the axes; needs two models."""
     plot = Plot(results)
-    arms, view = plot.treatments, plot.views[0] if plot.views else ""
-    places = [spot for spot in plot.spots if view and any(plot.delta(spot, arm, view) for arm in arms)]
+    arms, view = plot.treatments, plot.views[0]
+    places = [spot for spot in plot.spots if any(plot.delta(spot, arm, view) for arm in arms)]
     models = [model for model in results.models if any(spot.model == model for spot in places)]
     at = [point for point in results.points() if any(spot.point == point for spot in places)]
     if len(models) < 2:
@@ -114,10 +113,9 @@ def cross_scale(results: Results) -> Figure | None:
             shift = (place - (len(arms) - 1) / 2) * min(0.16, 0.7 / len(arms))
             line, colour = [], plot.colours[arm]
             for spot in (s for s in places if s.point == point):
-                delta, x = plot.delta(spot, arm, view), models.index(spot.model) + shift
-                if delta is not None:
+                x, name = models.index(spot.model) + shift, spot.number(arm, view, "delta")
+                if (delta := plot.delta(spot, arm, view)) is not None:
                     line.append((x, delta.mean))
-                    name = spot.number(arm, view, "delta")
                     plot.mean_point(axes, name, delta, x, colour, plot.shapes[arm], upright=True)
                     plot.paper_point(axes, spot, arm, view, x + 0.05, upright=True, delta=True)
             if line:
@@ -136,7 +134,7 @@ def cross_scale(results: Results) -> Figure | None:
 def seeds(results: Results) -> Figure | None:
     """Every seed as a point, with mean and sample standard deviation; needs an arm with two seeds."""
     plot = Plot(results)
-    arms, places, view = plot.arms, plot.spots, plot.views[0] if plot.views else ""
+    arms, places, view = plot.arms, plot.spots, plot.views[0]
     if not any(len(plot.percents(plot.cells(spot, arm), view)) > 1 for spot in places for arm in arms):
         return None
 
@@ -146,17 +144,16 @@ def seeds(results: Results) -> Figure | None:
             values, name, colour = plot.percents(cells, view), spot.number(arm, view), plot.colours[arm]
             if not values:
                 continue
-            last = len(values) - 1
+            last, (mean, sd) = len(values) - 1, mean_sd(values)
             where = [row + 0.26 * (2 * i / last - 1) if last else row for i in range(len(values))]
             look: dict[str, Any] = {"mfc": tint(colour, 0.45), "mec": colour, "mew": 0.6, "ms": 3.8}
             axes.plot(values, where, marker=plot.shapes[arm], ls="none", **look)
-            mean, sd = mean_sd(values)
             axes.plot([mean, mean], [row - 0.34, row + 0.34], color=colour, lw=2.4, solid_capstyle="butt")
-            plot.numbers.append((f"{name}/mean", mean))
-            plot.numbers.extend((f"{name}/seed {c.seed}", v) for c, v in zip(cells, values, strict=True))
+            facts = {"mean": mean} | {f"seed {c.seed}": v for c, v in zip(cells, values, strict=True)}
             if last:
                 axes.errorbar(mean, row, xerr=sd, color=INK, lw=1, capsize=3)
-                plot.numbers.append((f"{name}/sd", sd))
+                facts["sd"] = sd
+            plot.numbers.extend((f"{name}/{key}", value) for key, value in facts.items())
             if (paper := plot.printed(spot, arm)) and (value := paper.accuracy(view)) is not None:
                 thin: dict[str, Any] = {"color": MUTED, "elinewidth": 0.8, "capsize": 2, "fmt": "none"}
                 axes.errorbar(value, row + 0.42, xerr=paper.sd(view), **thin)
@@ -176,7 +173,7 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
     plot = Plot(results)
     values = [v for v in results.axes[setting] if any(cell.axes.get(setting) == v for cell in results.cells)]
     arms, views = plot.arms, plot.views
-    if len(values) < 2 or not views:
+    if len(values) < 2:
         return None
     groups: dict[str, list[GridPoint]] = {}  # points that differ only in this axis share a panel
     for spot in plot.spots:
@@ -226,14 +223,12 @@ def axis_figure(results: Results, setting: str) -> Figure | None:
     name, title = ("steps", "training steps") if setting == "train.steps" else (f"axis-{setting}", setting)
     texts = {"views": _join_views(results.views), "setting": setting, "title": title}
     shown = [(group, part) for group in groups for part in parts]
-    form: dict[str, Any] = {"name": name, "ylabel": "accuracy, %", "sharey": True}
-    return plot.figure("axis", texts, shown, panel, 3.4, keys, **form)
+    return plot.figure("axis", texts, shown, panel, 3.4, keys, name=name, ylabel="accuracy, %", sharey=True)
 
 
 def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
     """Positions and labels of an axis's values: to scale if the labels stay apart, else even."""
-    labels = [words(value, 14) for value in values]
-    even = [float(i) for i in range(len(values))]
+    labels, even = [words(value, 14) for value in values], list(map(float, range(len(values))))
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         return even, labels
     places = [float(v) for v in values]
@@ -246,5 +241,5 @@ def positions_of(values: Sequence[Any]) -> tuple[list[float], list[str]]:
 
 def _join_views(views: Sequence[str]) -> str:
     """Join views for a sentence: "FULL, SHARDED and TEACHER"."""
-    names = [view.upper() for view in views]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    *others, last = (view.upper() for view in views)
+    return f"{', '.join(others)} and {last}" if others else last

@@ -63,17 +63,17 @@ def _tell_apart(kind: str, at: GridPoint) -> tuple[str, str]:
 
 
 def _curves(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
-    """One panel per metric: the mean over seeds, and a band from the lowest to the highest."""
     logged = list(dict.fromkeys(key for line in lines for cell in line.cells for key in cell.curves))
     terms = ", ".join(dict.fromkeys(key.partition("/")[2] for key in logged if "/" in key))
     ordered = [key for metric in METRICS for key in logged if key.partition("/")[0] == metric]
     data: dict[str, dict[str, np.ndarray]] = {}
     for key in dict.fromkeys([*ordered, *logged]):
         stacked = {line.name: _stack_seeds(line.cells, key) for line in lines}
-        data[key] = {name: rows for name, rows in stacked.items() if len(rows)}
-    metrics = [key for key, by in data.items() if by][:9]  # more would be too small to read
-    if not metrics:
+        if known := {name: rows for name, rows in stacked.items() if len(rows)}:
+            data[key] = known
+    if not data:
         return None
+    metrics = list(data)[:9]  # more would be too small to read
     window = max(rows.shape[1] for by in data.values() for rows in by.values()) // 20
     drawn = [line for line in lines if any(line.name in data[key] for key in metrics)]
     looks = list(zip(drawn, cycle(("-", "--", "-.", ":")), strict=False))
@@ -128,7 +128,6 @@ def _reduce_over_seeds(of: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def _calibration(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
-    """The student's confidence against the teacher's, agreement by entropy, and AUROC, from token logs."""
     lines = [line for line in lines if any(cell.tokens for cell in line.cells)]
     if not lines:
         return None
@@ -194,25 +193,23 @@ def pooled(logs: Iterable[dict[str, Any]], name: str, keys: Sequence[str]) -> li
     their place from the top (they are quantiles, of which the lowest may coincide).
     """
     groups: dict[float, list[dict[str, Any]]] = {}
-    for log in logs:
-        bins = log.get(name) or []
+    for bins in (log.get(name) or [] for log in logs):
         for place, one in enumerate(bins):
-            key = one.get("low") or 0.0 if name == "bins" else place - len(bins)
-            groups.setdefault(key, []).append(one)
+            if one.get("count"):
+                key = one.get("low") or 0.0 if name == "bins" else place - len(bins)
+                groups.setdefault(key, []).append(one)
     means = []
     for _, group in sorted(groups.items()):
-        group = [one for one in group if one.get("count")]
         mean = {"count": float(sum(one["count"] for one in group))}
         for field in keys:
             known = [(one["count"], value) for one in group if (value := finite(one.get(field))) is not None]
             if known:
                 mean[field] = sum(c * v for c, v in known) / sum(c for c, _ in known)
-        means += [mean] if group else []
+        means.append(mean)
     return means
 
 
 def _gradients(plot: Plot, at: GridPoint, lines: list[Line]) -> Figure | None:
-    """Shares of tokens, divergence and gradient that the mask drops, and the angle between both parts."""
     lines = [line for line in lines if any(line.known("gradients", key) for key in SHARES)]
     if not lines:
         return None

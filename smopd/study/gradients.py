@@ -34,8 +34,7 @@ from smopd.verify.verifiers import verify_all
 def gradient_shares(run: Path, examples: int = 32, at: str = "", track: Track = quiet) -> dict[str, Any]:
     """Split the gradient of `examples` training examples, at the checkpoint `at` (default the newest)."""
     folder = Run(run)
-    config = folder.config
-    plan = plan_of(config)
+    config, plan = folder.config, plan_of(folder.config)
     term = next((t for t in plan.scored if t.selects), None)
     if term is None:
         raise UserError(f"{run}: the method {config.method} drops no token, so there is no gradient to split")
@@ -93,18 +92,17 @@ def _shares(
 ) -> dict[str, Any]:
     kept, whole = _flat(gradients["kept"]), _flat(gradients["all"])
     dropped = whole - kept
-    norms = [float(part.norm()) for part in (kept, dropped, whole)]
+    of_kept, of_dropped, of_all = (float(part.norm()) for part in (kept, dropped, whole))
     capped = torch.cat([torch.zeros(0).double(), *(term.cap.apply(s.divergence).double() for s in replies)])
     outside = torch.cat([torch.zeros(0).bool(), *(s.weight == 0 for s in replies if s.weight is not None)])
     tokens, divergence = len(capped), capped.sum().item()
-    both = norms[0] * norms[1]
     return {
         "tokens": tokens,
         "tokens_dropped": int(outside.sum()) / tokens if tokens else 0.0,
         "divergence_dropped": capped[outside].sum().item() / divergence if divergence else 0.0,
-        "norm_kept": norms[0],
-        "norm_dropped": norms[1],
-        "norm_all": norms[2],
-        "norm_share_dropped": norms[1] / (norms[0] + norms[1]) if norms[0] + norms[1] else 0.0,
-        "cosine": float(kept @ dropped) / both if both else None,
+        "norm_kept": of_kept,
+        "norm_dropped": of_dropped,
+        "norm_all": of_all,
+        "norm_share_dropped": of_dropped / (of_kept + of_dropped) if of_kept + of_dropped else 0.0,
+        "cosine": float(kept @ dropped) / (of_kept * of_dropped) if of_kept * of_dropped else None,
     }

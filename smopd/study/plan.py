@@ -101,9 +101,8 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> Study:
             raise UserError(f"{name or '.'}: {what}{shipped}")
         raise UserError(f"{name}: no such study {'file' if path.suffix else 'or file'}{shipped}")
     tree = read_toml(path, name)
-    parsed_overrides = dict(map(parse_override, overrides))
-    if parsed_overrides and isinstance(tree.get("set", {}), dict):
-        tree |= {"set": flatten(tree.get("set", {})) | parsed_overrides}
+    if overrides and isinstance(tree.get("set", {}), dict):
+        tree |= {"set": flatten(tree.get("set", {})) | dict(map(parse_override, overrides))}
     return parse_study({"name": stem} | tree, name)
 
 
@@ -124,10 +123,10 @@ def parse_study(tree: Tree, source: str) -> Study:
             reader.complain(f"recipe: missing; a shipped recipe ({shipped}) or a TOML file")
         models = [Choice(slug(Path(recipe).name.removesuffix(".toml")), recipe, {})]
     names = [arm.name for arm in arms]
+    reference = reader.get("reference", names[0] if arms else "", "a string")
     if not arms:
         reader.complain('arms: missing; begin each with [[arms]] and give it a name, e.g. name = "baseline"')
-    reference = reader.get("reference", names[0] if arms else "", "a string")
-    if arms and reference not in names:
+    elif reference not in names:
         reader.complain(f"reference = {reference!r}: no such arm{choices(reference, names, 'arms')}")
     for key in (key for key in tree if key not in KEYS):
         reader.complain(f"unknown key '{key}'{choices(key, KEYS, 'keys of a study')}")
@@ -154,22 +153,19 @@ def parse_study(tree: Tree, source: str) -> Study:
 
 def check_files(study: Study) -> None:
     """Raise a UserError now, rather than in every cell, if data of a cell are missing."""
-    for cell in study.cells:
-        for key, name in (("data.train", cell.config.data.train), ("data.eval", cell.config.data.eval)):
-            if not generated(name) and not name.startswith("hf:") and not Path(name).exists():
-                raise UserError(f"{key} = {name}: no such file; name yours with --set {key}=FILE")
+    for data, split in product((cell.config.data for cell in study.cells), ("train", "eval")):
+        name, key = getattr(data, split), f"data.{split}"
+        if not generated(name) and not name.startswith("hf:") and not Path(name).exists():
+            raise UserError(f"{key} = {name}: no such file; name yours with --set {key}=FILE")
 
 
 def _check_grid(cells: list[PlannedCell], source: str) -> None:
-    """Refuse cells with the same settings, and cells that are evaluated differently."""
     seen: dict[str, PlannedCell] = {}
-    for cell in cells:
-        if twin := seen.get(cell.key):
-            what = "have the same settings: one of them changes nothing"
-            raise UserError(f"{source}: '{twin.label}' and '{cell.label}' {what}")
-        seen[cell.key] = cell
     first = {k: v for k, v in flatten(cells[0].config.model_dump()).items() if k.startswith(SHARED)}
     for cell in cells:
+        if (twin := seen.setdefault(cell.key, cell)) is not cell:
+            what = "have the same settings: one of them changes nothing"
+            raise UserError(f"{source}: '{twin.label}' and '{cell.label}' {what}")
         other = flatten(cell.config.model_dump())
         if key := next((k for k in first if first[k] != other[k]), None):
             values = f"{first[key]!r} in '{cells[0].label}', {other[key]!r} in '{cell.label}'"
@@ -178,8 +174,7 @@ def _check_grid(cells: list[PlannedCell], source: str) -> None:
 
 
 def _are_seeds(values: list[Any]) -> bool:
-    whole = all(type(seed) is int and seed >= 0 for seed in values)
-    return whole and len(values) == len(set(values)) > 0
+    return all(type(seed) is int and seed >= 0 for seed in values) and len(values) == len(set(values)) > 0
 
 
 class _Reader:
@@ -221,8 +216,7 @@ class _Reader:
         self.problems += check(tree, nest({key: value}), f"{self.source}: {where}")
 
     def axes(self) -> dict[str, list[Any]]:
-        expected = 'settings with lists of values, e.g. "train.steps" = [100, 200]'
-        axes = flatten(self.get("axes", {}, expected))
+        axes = flatten(self.get("axes", {}, 'settings with lists of values, e.g. "train.steps" = [100, 200]'))
         for key, values in axes.items():
             if not isinstance(values, list) or not values:
                 self.complain(f"[axes]: {key} = {values!r}: expected a list of values")

@@ -8,7 +8,7 @@ every file again, and names whatever differs.
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby, takewhile, zip_longest
 from math import isclose
@@ -38,8 +38,7 @@ def publish(folder: StudyFolder, track: Track = quiet) -> tuple[Results, Path]:
     require_writable(folder.study_path / "report")
     results = collect(folder, track=track)
     save_results(folder.study_path / "results.json", results)
-    write_study_report(results, folder.study_path / "report", track)
-    return results, folder.study_path / "report" / "index.html"
+    return results, write_study_report(results, folder.study_path / "report", track)[0]
 
 
 def publish_results(file: Path, out: Path | None, track: Track = quiet) -> Path:
@@ -48,8 +47,7 @@ def publish_results(file: Path, out: Path | None, track: Track = quiet) -> Path:
     if out.is_file():
         raise UserError(f"{out}: is a file; the report is a folder, choose another --out")
     require_writable(out)
-    write_study_report(results, out, track)
-    return out / "index.html"
+    return write_study_report(results, out, track)[0]
 
 
 def audit_studies(path: Path, track: Track = quiet) -> list[str]:
@@ -84,12 +82,9 @@ class Document:
 
     @cached_property
     def numbers(self) -> list[TableNumber]:
-        by_id: dict[str, TableNumber] = {}
-        for table in self.tables:
-            for number in table.numbers():
-                if by_id.setdefault(number.id, number) != number:
-                    raise AssertionError(f"two numbers have the id {number.id}")
-        return list(by_id.values())
+        numbers = list(dict.fromkeys(number for table in self.tables for number in table.numbers()))
+        assert len({number.id for number in numbers}) == len(numbers), "different numbers have the same id"
+        return numbers
 
     @cached_property
     def runs(self) -> list[Cell]:
@@ -103,8 +98,8 @@ class Document:
     @cached_property
     def sets(self) -> dict[tuple[str, ...], int]:
         """Every set of runs behind some number, numbered from 1 in order of first use."""
-        folders = dict.fromkeys(number.sources for number in self.numbers)
-        return dict(zip(folders, range(1, len(folders) + 1), strict=True))
+        sets = dict.fromkeys(number.sources for number in self.numbers)
+        return {folders: place for place, folders in enumerate(sets, 1)}
 
     def sections(self) -> list[tuple[str, list[StudyTable]]]:
         return [(title, list(some)) for title, some in groupby(self.tables, lambda table: table.section)]
@@ -115,17 +110,15 @@ class Document:
         played = f", each played {r.runs} times" if r.runs > 1 else ""
         grid = f"{_count(r.models, 'model')}, {_count(r.arms, 'arm')}{axes}, {_count(r.seeds, 'seed')}"
         rules = ", ".join(f"{task} {rule}" for task, rule in r.rules.items())
-        judged = f", judged by {rules}" if rules else ""
-        items = f"{_count(r.items, 'item')} of {r.data}{played}{judged}"
+        items = f"{_count(r.items, 'item')} of {r.data}{played}{f', judged by {rules}' if rules else ''}"
         return f"{r.name}: {grid}; {items}; every arm against {r.reference}"
 
     def provenance(self) -> Table:
         heads = ["run", "cell", "folder", "seed", "config", "data", "trained by", "evaluated by", "adapter"]
         rows = []
         for place, cell in enumerate(self.runs, 1):
-            s, axes = cell.source, point_label(cell.axes)
+            s, name = cell.source, ", ".join(filter(None, (cell.model, cell.arm, point_label(cell.axes))))
             facts = (s.folder, s.seed, s.config, s.data, s.trained_by, s.evaluated_by, s.adapter)
-            name = ", ".join(filter(None, (cell.model, cell.arm, axes)))
             rows.append(Row(str(place), [name, *("" if fact is None else str(fact) for fact in facts)]))
         return Table(heads=heads, rows=rows, words=range(len(heads)))
 
@@ -161,12 +154,10 @@ def _count(things: list[Any], name: str) -> str:
 
 def render_html(document: Document) -> str:
     missing = _count(document.results.missing, "cell")
-    plates = []
-    for figure in document.figures:
-        width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg)
-        wide = width is not None and float(width[1]) > 500  # takes the full width of the page
-        plates.append((figure, inline_svg(figure), wide))
-    return str(render("study.html", document=document, missing=missing, plates=plates, short=short))
+    widths = [re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', figure.svg) for figure in document.figures]
+    wide = [width is not None and float(width[1]) > 500 for width in widths]  # take a page's full width
+    plates = zip(document.figures, map(inline_svg, document.figures), wide, strict=True)
+    return str(render("study.html", document=document, missing=missing, plates=[*plates], short=short))
 
 
 def inline_svg(figure: "Figure") -> Markup:
@@ -205,10 +196,9 @@ def render_json(document: Document) -> str:
 def make_document(results: Results) -> Document:
     from smopd.study.figures import make_figures
 
-    effects = TableBuilder(results).effects
-    # Every format names missing cells itself.
-    texts = verdict_lines(replace(results, missing=[]), effects), comparison_sentences(results, effects)
-    return Document(results, make_tables(results, effects), make_figures(results), *texts)
+    make = TableBuilder(results)
+    texts = verdict_lines(make), comparison_sentences(make)  # every format names missing cells itself
+    return Document(results, make_tables(make), make_figures(results), *texts)
 
 
 def render_files(document: Document) -> dict[str, bytes]:
@@ -222,7 +212,7 @@ def render_files(document: Document) -> dict[str, bytes]:
 
 
 def write_study_report(results: Results, out: Path, track: Track = quiet) -> list[Path]:
-    """Write every file atomically, and delete what an earlier report left."""
+    """Write every file atomically, index.html first, and delete what an earlier report left."""
     with track(f"tables and figures of {results.name}"):
         files = render_files(make_document(results))
     for path, content in files.items():
@@ -256,7 +246,7 @@ def _numbers_differ(path: Path, recomputed: bytes) -> list[str]:
     except (ValueError, KeyError, TypeError) as error:
         return [f"{path.name}: holds no numbers that can be read: {error!r}"]
     problems = []
-    for name in dict.fromkeys([*old, *new]):
+    for name in old | new:
         was, now = old.get(name), new.get(name)
         if was is None or now is None or was[0] != now[0] or not _same(was[1], now[1]):
             runs = dict.fromkeys(folder for number in (was, now) if number for folder in number[2])
@@ -286,7 +276,6 @@ def _first_difference(there: bytes, wanted: bytes) -> str:
 
 
 def _count_equal(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """The length of the common beginning."""
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))])
 
 
@@ -299,5 +288,5 @@ def _excerpt(line: str | None, other: str | None) -> str:
 
 def _find_leftovers(out: Path, files: dict[str, bytes]) -> list[str]:
     kinds = ("figures/*.svg", "figures/*.pdf", "tables/*.tex")  # what a report may delete
-    there = (path.relative_to(out).as_posix() for k in kinds for path in out.glob(k) if path.is_file())
-    return sorted(name for name in there if name not in files)
+    there = {path.relative_to(out).as_posix() for k in kinds for path in out.glob(k) if path.is_file()}
+    return sorted(there - files.keys())

@@ -101,8 +101,7 @@ class Results:
 
 
 def encode(counts: list[int]) -> str:
-    """Encode counts as one base-36 digit per item."""
-    if any(count >= len(DIGITS) for count in counts):
+    if max(counts, default=0) >= len(DIGITS):
         raise UserError(f"eval.runs: a study holds at most {len(DIGITS) - 1} runs of a conversation")
     return "".join(DIGITS[count] for count in counts)
 

@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,16 +76,16 @@ class StudyFolder:
         jobs = []
         for model in self.study.models:
             folder = self.base(model.name)
-            commands = [["eval", str(folder / CONFIG), "--out", str(folder / EVAL)]]
+            evaluate = ["eval", str(folder / CONFIG), "--out", str(folder / EVAL)]
             names = f"base-{folder.name}", f"{model.name}, untrained"
-            jobs.append(StudyJob(*names, folder, folder / EVAL / "summary.json", commands))
+            jobs.append(StudyJob(*names, folder, folder / EVAL / "summary.json", [evaluate]))
         for cell in self.study.cells:
-            folder, config = self.cell(cell), self.path / "configs" / f"{cell.folder}.toml"
-            evaluation, steps = evaluation_folder(folder, TRAINED), cell.config.train.steps
-            train = ["train", str(config), "--out", str(folder)]
-            commands = [train, ["eval", str(folder), "--no-base", "--out", str(evaluation)]]
-            names = cell.folder, cell.label
-            jobs.append(StudyJob(*names, folder, evaluation / "summary.json", commands, steps))
+            folder, steps = self.cell(cell), cell.config.train.steps
+            evaluation = evaluation_folder(folder, TRAINED)
+            train = ["train", str(self.path / "configs" / f"{cell.folder}.toml"), "--out", str(folder)]
+            evaluate = ["eval", str(folder), "--no-base", "--out", str(evaluation)]
+            summary, commands = evaluation / "summary.json", [train, evaluate]
+            jobs.append(StudyJob(cell.folder, cell.label, folder, summary, commands, steps))
         return jobs
 
     def prepare(self) -> None:
@@ -102,12 +102,10 @@ class StudyFolder:
         except OSError as error:
             raise UserError(f"{error.filename or self.path}: cannot be written: {error.strerror}") from None
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[object]:
         """Allow one scheduler per study; another one would start the same cells."""
         require_writable(self.study_path)
-        with locked(self.study_path / ".lock", "runs this study"):
-            yield
+        return locked(self.study_path / ".lock", "runs this study")
 
     def save_status(self, jobs: list[StudyJob]) -> None:
         rows = {}
@@ -120,12 +118,11 @@ class StudyFolder:
 
 def study_folders(path: Path) -> list[StudyFolder]:
     """The studies that were run in a folder, or the one study whose own folder it is."""
-    alone = (path / "study.json").exists()
-    files = [path / "study.json"] if alone else sorted(path.glob("studies/*/study.json"))
-    trees = {file: read_json(file) for file in files}
-    for file, tree in trees.items():
-        check_shape(tree, dict, str(file))
-    return [StudyFolder(file.parents[2], parse_study(tree, str(file))) for file, tree in trees.items()]
+    folders = []
+    for file in sorted(path.glob("study.json")) or sorted(path.glob("studies/*/study.json")):
+        check_shape(tree := read_json(file), dict, str(file))
+        folders.append(StudyFolder(file.parents[2], parse_study(tree, str(file))))
+    return folders
 
 
 def command_lines(jobs: list[StudyJob]) -> list[str]:
@@ -202,10 +199,9 @@ class Scheduler:
         if code != 0 or not job.done:
             log = self.folder.path / "logs" / f"{job.name}.log"
             printed = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            lines = ["it printed nothing", *(line for line in printed if line.strip())]
-            errors = [line for line in lines if line.startswith("error: ")]
-            last = (errors or lines)[-1].removeprefix("error: ")[:300]
-            job.error = f"{last} (exit code {code}; {log})"
+            lines = ["it printed nothing", *filter(str.strip, printed)]
+            last = ([line for line in lines if line.startswith("error: ")] or lines)[-1]
+            job.error = f"{last.removeprefix('error: ')[:300]} (exit code {code}; {log})"
         self.folder.save_status(self.jobs)
         # Wrong settings or files (2) need a fix; after any other failure a retry may succeed.
         return job if job.error and code != 2 and job.attempts <= self.retries else None
@@ -248,17 +244,16 @@ def time_left(scheduler: Scheduler) -> float | None:
 def _part(job: StudyJob) -> float:
     if not job.steps:
         return 0.0
-    metrics = job.folder / METRICS
     if (evaluation_folder(job.folder, TRAINED) / "conversations.jsonl").exists():
         return 1 - EVALUATION_SHARE / 2
+    metrics = job.folder / METRICS
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
     return (1 - EVALUATION_SHARE) * min(1.0, steps / job.steps)
 
 
 def visible_devices() -> list[str]:
     """The GPUs for the cells, as CUDA_VISIBLE_DEVICES names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [device for device in named.split(",") if device.strip()]
     import torch
 

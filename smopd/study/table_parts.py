@@ -48,22 +48,6 @@ class StudyTable(Table):
         return [part for part in parts if isinstance(part, TableNumber)]
 
 
-def study_table(
-    kind: str, rows: Sequence[Row], heads: Sequence[str] = (), *, view: str = "", fold: bool = False,
-    **texts: str,
-) -> StudyTable:  # fmt: skip
-    """A table of tables.toml; `heads` if they depend on the study, `view` if every view has such a table."""
-    known = TABLES[kind]
-    heads = heads or known["heads"]
-    texts = {key: known[key].format(view=view.upper(), **texts) for key in ("section", "title", "caption")}
-    columns = [column % len(heads) for column in known.get("words", ())]
-    return StudyTable(name=table_name(kind, view), heads=heads, rows=rows, words=columns, fold=fold, **texts)
-
-
-def table_name(kind: str, view: str) -> str:
-    return f"{kind}-{slug(view)}" if view else kind
-
-
 class Place(NamedTuple):
     model: str
     point: str  # see point_label
@@ -72,9 +56,6 @@ class Place(NamedTuple):
     @property
     def where(self) -> str:
         return ", ".join(part for part in (self.model, self.point) if part)
-
-
-Effects = dict[str, dict[Place, Comparison]]  # view -> every arm but the reference
 
 
 class Origin(NamedTuple):
@@ -113,7 +94,7 @@ def point_label(axes: dict[str, Any]) -> str:
 class TableBuilder:
     """Builds table entries, and compares arms with the reference: one family of tests per view."""
 
-    def __init__(self, results: Results, effects: Effects | None = None) -> None:
+    def __init__(self, results: Results) -> None:
         self.results = results
         self.views = sorted(results.views, key=lambda view: view != "sharded")
         self.primary = self.views[0]  # the view the study is about
@@ -123,9 +104,10 @@ class TableBuilder:
         self.treatments = [place for place in self.places if place.arm != results.reference]
         self.single = len(results.models) * len(self.axes_of) == 1
         self.has_gap = {"full", "sharded"} <= set(results.views)
-        self.effects = {view: self._compare(view) for view in results.views} if effects is None else effects
+        self.effects = {view: self._compare(view) for view in results.views}
 
     def _compare(self, view: str) -> dict[Place, Comparison]:
+        """Every arm but the reference, if both have results."""
         comparisons = {}
         for place in self.treatments:
             a, b = self.matrices(place, view)
@@ -134,6 +116,21 @@ class TableBuilder:
                     a, b = a.mean(axis=1), b.mean(axis=1)
                 comparisons[place] = compare(a, b, names=(place.arm, self.results.reference))
         return dict(zip(comparisons, family(list(comparisons.values())), strict=True))
+
+    def table(
+        self, kind: str, rows: Sequence[Row], heads: Sequence[str] = (), view: str = "", fold: bool = False
+    ) -> StudyTable:
+        """A table of tables.toml; `heads` if they depend on the study, `view` if every view has its own."""
+        known, name = TABLES[kind], f"{kind}-{slug(view)}" if view else kind
+        heads = heads or known["heads"]
+        size = max((one.family for one in self.effects[view or self.primary].values()), default=0)
+        family = "this one comparison" if size == 1 else f"all {size} comparisons of this view"
+        facts = {"reference": self.results.reference, "paper": self.results.paper, "family": family}
+        texts = {
+            key: known[key].format(view=view.upper(), **facts) for key in ("section", "title", "caption")
+        }
+        columns = [column % len(heads) for column in known.get("words", ())]
+        return StudyTable(name=name, heads=heads, rows=rows, words=columns, fold=fold, **texts)
 
     def pair(self, place: Place, view: str, other: str = "") -> tuple[list[Cell], list[Cell]]:
         """The runs of an arm and of another, by default its reference, that played the view."""
@@ -157,7 +154,7 @@ class TableBuilder:
         return clustered(trained, before, fixed=True)
 
     def group(self, place: Place) -> str:
-        """The heading of a block of rows; empty if there is only one block."""
+        """The heading of a block of rows, if there are several."""
         return "" if self.single else place.where
 
     def label(self, place: Place) -> str:
@@ -171,9 +168,8 @@ class TableBuilder:
 
     def accuracies(self, path: tuple[object, ...], cells: list[Cell]) -> list[Entry]:
         """Every view's accuracy, and the gap FULL - SHARDED if both were played."""
-        of, columns = self.results.accuracy, {}
-        for view in self.results.views:
-            columns[view] = [(cell, of(cell, view)) for cell in cells if view in cell.right]
+        of, views = self.results.accuracy, self.results.views
+        columns = {view: [(cell, of(cell, view)) for cell in cells if view in cell.right] for view in views}
         if self.has_gap:
             both = [cell for cell in cells if {"full", "sharded"} <= set(cell.right)]
             columns["gap"] = [(cell, of(cell, "full") - of(cell, "sharded")) for cell in both]
@@ -200,12 +196,9 @@ def hundred(share: float) -> str:
 
 def plain(value: float) -> str:
     """Three decimals; none for large values, two significant digits for small ones."""
-    number = finite(value)
-    if number is None:
-        return "n/a"
-    if abs(number) >= 1000:
-        return f"{number:,.0f}"
-    return f"{number + 0.0:.3f}" if abs(number) >= 0.01 or not number else f"{number:.2g}"
+    if finite(value) is None or abs(value) >= 1000:
+        return whole(value)
+    return f"{value + 0.0:.3f}" if abs(value) >= 0.01 or not value else f"{value:.2g}"
 
 
 def whole(value: float) -> str:

@@ -11,18 +11,18 @@ import numpy as np
 from smopd.formatting import finite, p_value, points
 from smopd.study.comparison import Comparison
 from smopd.study.paper import PaperRow, find, paper_model, paper_rows
-from smopd.study.power import ALPHA, Design, design, detectable, round_up, sentence
-from smopd.study.results import Cell, Results
-from smopd.study.table_parts import EMPTY, NONE, TABLES, VERDICTS, Effects, Entry, Origin, Place, StudyTable
+from smopd.study.plan import slug
+from smopd.study.results import Cell
+from smopd.study.statistics import ALPHA, Design, design, detectable, round_up, sentence
+from smopd.study.table_parts import EMPTY, NONE, TABLES, VERDICTS, Entry, Origin, Place, StudyTable
 
-from smopd.study.table_parts import TableBuilder, mean_entry, plain, study_table, table_name, whole  # isort: skip
+from smopd.study.table_parts import TableBuilder, mean_entry, plain, whole  # isort: skip
 from smopd.tables import Row
 
 _unsigned = partial(points, sign=False)
 
 
-def make_tables(results: Results, effects: Effects | None = None) -> list[StudyTable]:
-    make = TableBuilder(results, effects)
+def make_tables(make: TableBuilder) -> list[StudyTable]:
     tables = [main_table(make), changes_table(make)]
     tables += [compare_table(make, "effects", view) for view in make.views[1:]]
     tables += [compare_table(make, kind, view) for view in make.views for kind in ("seeds", "items")]
@@ -45,8 +45,7 @@ def main_table(make: TableBuilder) -> StudyTable:
         compared = _compare_entries(make, "effects", "main", place, make.primary)
         rows.append(make.row(place, [(*seeds, *of), *make.accuracies(path, cells), *compared]))
     difference = f"{make.primary.upper()} difference", *TABLES["effects"]["heads"][2:]
-    heads = ("arm", "seeds", *make.accuracy_heads(), *difference)
-    return study_table("main", rows, heads, reference=r.reference, family=_family(make, make.primary))
+    return make.table("main", rows, ("arm", "seeds", *make.accuracy_heads(), *difference))
 
 
 def changes_table(make: TableBuilder) -> StudyTable:
@@ -59,14 +58,13 @@ def changes_table(make: TableBuilder) -> StudyTable:
             entries.append(origin.interval(change.low, change.high) if change else EMPTY)
         rows += [make.row(place, entries)] if {*entries} != {EMPTY} else []
     heads = ("arm", *(head for view in make.views for head in (view.upper(), "95% interval")))
-    return study_table("changes", rows, heads)
+    return make.table("changes", rows, heads)
 
 
 def compare_table(make: TableBuilder, kind: str, view: str) -> StudyTable:
-    name, places = table_name(kind, view), make.treatments if make.effects[view] else []
+    name, places = f"{kind}-{slug(view)}", make.treatments if make.effects[view] else []
     rows = [make.row(place, _compare_entries(make, kind, name, place, view)) for place in places]
-    reference, family = make.results.reference, _family(make, view)
-    return study_table(kind, rows, view=view, reference=reference, family=family)
+    return make.table(kind, rows, view=view)
 
 
 def _compare_entries(make: TableBuilder, kind: str, name: str, place: Place, view: str) -> list[Entry]:
@@ -107,12 +105,12 @@ def _compare_entries(make: TableBuilder, kind: str, name: str, place: Place, vie
 
 
 def per_seed(make: TableBuilder) -> StudyTable:
-    rows = []
-    for place in make.places:
-        for cell in make.cells(place):
-            shown = make.accuracies(make.path("per-seed", place, cell.seed), [cell])
-            rows.append(make.row(place, [(str(cell.seed),), *shown]))
-    return study_table("per-seed", rows, ("arm", "seed", *make.accuracy_heads()), fold=len(rows) > 12)
+    rows = [
+        make.row(place, [str(cell.seed), *make.accuracies(make.path("per-seed", place, cell.seed), [cell])])
+        for place in make.places
+        for cell in make.cells(place)
+    ]
+    return make.table("per-seed", rows, ("arm", "seed", *make.accuracy_heads()), fold=len(rows) > 12)
 
 
 def power_table(make: TableBuilder) -> StudyTable:
@@ -135,7 +133,7 @@ def power_table(make: TableBuilder) -> StudyTable:
                 number("detectable-family", corrected, round_up),
             )
             rows.append(Row(view.upper(), entries, make.group(first)))
-    return study_table("power", rows)
+    return make.table("power", rows)
 
 
 def paper_table(make: TableBuilder) -> StudyTable:
@@ -160,7 +158,7 @@ def paper_table(make: TableBuilder) -> StudyTable:
                 papers = NONE if theirs is None else f"{theirs:+.1f}"
                 compared = delta, papers, apart, make.verdict_of(place, view)
                 rows.append(make.row(place, [view.upper(), ours, paper, *compared, source]))
-    return study_table("paper", rows, reference=r.reference, paper=r.paper)
+    return make.table("paper", rows)
 
 
 def _find_paper_rows(make: TableBuilder, place: Place) -> list[PaperRow]:
@@ -184,7 +182,7 @@ def log_table(make: TableBuilder, kind: str, log: str) -> StudyTable:
                 low, high = (end[:1] for end in _means(path, logs, ends))
                 entries.append(EMPTY if EMPTY in (low, high) else ("[", *low, ", ", *high, "]"))
             rows.append(make.row(place, entries))
-    return study_table(kind, rows)
+    return make.table(kind, rows)
 
 
 def bins_table(make: TableBuilder) -> StudyTable:
@@ -196,7 +194,7 @@ def bins_table(make: TableBuilder) -> StudyTable:
             some = [(cell, b) for cell, b in logs if b["low"] == low]
             entries = _means(make.path("bins", place, f"{low:g}-{high:g}"), some, TABLES["bins"]["columns"])
             rows.append(Row(f"{low:g} to {high:g}", entries, group))
-    return study_table("bins", rows, fold=True)
+    return make.table("bins", rows, fold=True)
 
 
 def _means(
@@ -209,20 +207,21 @@ def _means(
     return entries
 
 
-def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]:
+def verdict_lines(make: TableBuilder, missing: Sequence[str] = ()) -> list[str]:
     """The findings in plain sentences: gains, losses, what may be chance, single seeds, power."""
-    make, lines = TableBuilder(results, effects), []
+    lines, reference = list[str](), make.results.reference
     for view in make.views:
         for verdict in VERDICTS:
             those = [(p, effect) for p, effect in make.effects[view].items() if effect.verdict == verdict]
-            short = len(those) > 8 and verdict not in ("gain", "loss")  # the table has the details
-            some = [_describe_effect(make, place, effect, short) for place, effect in those]
-            phrase = TABLES["verdicts"][verdict].format(reference=results.reference)
+            some = [_describe_effect(make, *pair) for pair in those]
+            if len(those) > 8 and verdict not in ("gain", "loss"):  # the table has the details
+                some = [f"{make.label(place)} {points(effect.delta)}" for place, effect in those]
+            phrase = TABLES["verdicts"][verdict].format(reference=reference)
             lines += [f"{view.upper()}, {phrase}: {'; '.join(some)}."] if some else []
     lines += [line for view in make.views if (line := _describe_changes(make, view))]
-    if not any(make.effects.values()) and len(results.arms) > 1:
-        lines.append(f"No arm has been compared with {results.reference}.")
-    lines += [f"No result yet: {'; '.join(results.missing)}."] if results.missing else []
+    if not any(make.effects.values()) and len(make.results.arms) > 1:
+        lines.append(f"No arm has been compared with {reference}.")
+    lines += [f"No result yet: {'; '.join(missing)}."] if missing else []
     for view in make.views:
         spread, seeds, _ = _design(make, view, make.places)
         if spread is not None:
@@ -232,18 +231,12 @@ def verdict_lines(results: Results, effects: Effects | None = None) -> list[str]
     return lines
 
 
-def comparison_sentences(results: Results, effects: Effects | None = None) -> list[str]:
-    make, lines = TableBuilder(results, effects), []
-    for view in make.views:
-        for place, effect in make.effects[view].items():
-            where = "" if make.single else f"{place.where}, "
-            lines.append(f"{where}{view.upper()}: {effect.sentence}.")
-    return lines
-
-
-def _family(make: TableBuilder, view: str) -> str:
-    size = max((effect.family for effect in make.effects[view].values()), default=0)
-    return "this one comparison" if size == 1 else f"all {size} comparisons of this view"
+def comparison_sentences(make: TableBuilder) -> list[str]:
+    return [
+        f"{'' if make.single else f'{place.where}, '}{view.upper()}: {effect.sentence}."
+        for view in make.views
+        for place, effect in make.effects[view].items()
+    ]
 
 
 def _describe_changes(make: TableBuilder, view: str) -> str:
@@ -257,28 +250,23 @@ def _describe_changes(make: TableBuilder, view: str) -> str:
     return f"{view.upper()}, against the model before training: {' to '.join(parts)}." if parts else ""
 
 
-def _describe_effect(make: TableBuilder, place: Place, effect: Comparison, short: bool) -> str:
-    text, over = f"{make.label(place)} {points(effect.delta)}", effect.clustered
-    if short:
-        return text
+def _describe_effect(make: TableBuilder, place: Place, effect: Comparison) -> str:
+    over = effect.clustered
     interval = f" [{points(over.low)}, {points(over.high)}]" if over else ""
     test = "" if math.isnan(effect.p_adjusted) else f", adjusted p {p_value(effect.p_adjusted)}"
-    return f"{text} points{interval}{test}"
+    return f"{make.label(place)} {points(effect.delta)} points{interval}{test}"
 
 
 def _design(make: TableBuilder, view: str, places: list[Place]) -> tuple[Design | None, int, list[Cell]]:
     """Root mean squares of the comparisons' spreads, the fewest seeds of an arm, and the runs."""
-    designs, seeds, cells = [], [], list[Cell]()
-    for place in places:
-        effect = make.effects[view].get(place)
-        if effect and effect.clustered and min(effect.seeds) > 1:
-            designs.append(design(*make.matrices(place, view)))
-            seeds.append(min(effect.seeds))
-            cells += [cell for runs in make.pair(place, view) for cell in runs]
-    if not designs:
+    effects = {place: effect for place in places if (effect := make.effects[view].get(place))}
+    known = {place: min(e.seeds) for place, e in effects.items() if e.clustered and min(e.seeds) > 1}
+    if not known:
         return None, 0, []
+    designs = [design(*make.matrices(place, view)) for place in known]
     typical = np.sqrt(np.mean([(d.seed_sd**2, d.discordance**2, d.noise**2) for d in designs], axis=0))
-    return Design(designs[0].items, *typical.tolist()), min(seeds), cells
+    cells = [cell for place in known for runs in make.pair(place, view) for cell in runs]
+    return Design(designs[0].items, *typical.tolist()), min(known.values()), cells
 
 
 def _decimals(digits: int, value: float) -> str:

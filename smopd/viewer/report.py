@@ -54,10 +54,8 @@ def accuracies_of(views_by_stage: Mapping[str, Mapping[str, Any]]) -> list[Accur
 
 
 class ShownComparison(NamedTuple):
-    """A paired comparison: tasks that became correct and wrong, the difference and its interval."""
-
     label: str
-    gained: int
+    gained: int  # tasks that became correct
     lost: int
     difference: float
     low: float
@@ -79,11 +77,11 @@ class ConversationPair(NamedTuple):
 class Measured:
     """The results of all evaluations of one data set with the same settings."""
 
-    heading: str  # which data, and the settings in which it differs from the others
-    accuracies: list[Accuracy]
-    comparisons: list[ShownComparison]
-    conversations: list[ConversationPair]
-    notes: list[str]
+    heading: str = ""  # which data, and the settings in which it differs from the others
+    accuracies: list[Accuracy] = field(default_factory=list)
+    comparisons: list[ShownComparison] = field(default_factory=list)
+    conversations: list[ConversationPair] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
 
 
 class Missing(NamedTuple):
@@ -91,18 +89,14 @@ class Missing(NamedTuple):
     command: str  # that creates it
 
 
-@dataclass(frozen=True)
-class ReportData:
+@dataclass(frozen=True, kw_only=True)
+class ReportData(Measured):
     """Everything the page shows; an empty list leaves its section out."""
 
     title: str
-    subtitle: str
-    accuracies: list[Accuracy] = field(default_factory=list)
-    comparisons: list[ShownComparison] = field(default_factory=list)
+    subtitle: str = ""
     metrics: list[dict[str, Any]] = field(default_factory=list)
-    conversations: list[ConversationPair] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # on how the accuracies were judged
     warnings: list[dict[str, Any]] = field(default_factory=list)  # step, warning
     more: list[Measured] = field(default_factory=list)  # on further data, or with other settings
     missing: list[Missing] = field(default_factory=list)
@@ -120,18 +114,16 @@ def verdict_notes(summary: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     if rules := summary.get("rules"):
         yield f"judged by: {', '.join(f'{task} {rule}' for task, rule in rules.items())}", False
     if teacher := summary.get("teacher"):
-        shown = f"user turns without any reply, as {FORMS[teacher['clean']]}"
-        shown += "; for the last turn the whole task"
-        yield f"TEACHER: {TEACHERS[teacher['weights']]}; it saw the {shown}", False
+        shown = f"the user turns without any reply, as {FORMS[teacher['clean']]}"
+        last = "for the last turn the whole task"
+        yield f"TEACHER: {TEACHERS[teacher['weights']]}; it saw {shown}; {last}", False
     for view, v in summary["views"].items():
         if turns := v.get("middle_turns"):
             share = f"{percent(turns['accuracy'])} {interval(turns['low'], turns['high'])}"
             replies = f"{turns['correct']}/{turns['total']} middle replies"
             yield f"{view.upper()}: turn accuracy {share}: {replies} say what was told so far", False
-        others = {status: count for status, count in v["status"].items() if status != "ok"}
-        if others:
-            counts = ", ".join(f"{count} {status}" for status, count in others.items())
-            yield f"{view.upper()}: counted as not correct: {counts}", False
+        if others := [f"{count} {status}" for status, count in v["status"].items() if status != "ok"]:
+            yield f"{view.upper()}: counted as not correct: {', '.join(others)}", False
         if failure := v.get("first_failure"):
             first = f"{failure['id']}, {failure['status']}: {failure['detail']}"
             yield f"{view.upper()}: the verifier failed, first on {first}", True
@@ -152,8 +144,7 @@ def notices(full: float | None, train: str, evaluated: str) -> list[str]:
 
 def turn_rows(pair: ConversationPair) -> Iterator[tuple[dict[str, str], str | None, str | None]]:
     """Yield per turn the user (two entries if before and after differ), the reply before, the reply after."""
-    no_turn: dict[str, Any] = {}
-    turns = zip_longest(pair.before.turns, pair.after.turns, fillvalue=no_turn)
+    turns = zip_longest(pair.before.turns, pair.after.turns, fillvalue=dict[str, Any]())
     for number, (before, after) in enumerate(turns, 1):
         name = f"user, turn {number}"
         users = {name: (before or after)["user"]}
@@ -175,8 +166,7 @@ def result_sentence(accuracies: Sequence[Accuracy]) -> str:
         return f"After training, {moved[0]} and {second}; the gap between them from {was} to {now} points."
     alone = [(v, s) for v in views if v not in both for s in stages if (v, s) in values]
     single = [f"{v} accuracy is {percent(values[v, s])} {stages[s]} training" for v, s in alone]
-    sentence = " and ".join([*moved, *single])
-    return f"{sentence}." if sentence else ""
+    return f"{' and '.join([*moved, *single])}." if moved or single else ""
 
 
 def tabulate_accuracies(accuracies: Sequence[Accuracy]) -> Table:
@@ -193,9 +183,9 @@ def tabulate_accuracies(accuracies: Sequence[Accuracy]) -> Table:
 def tabulate_comparisons(comparisons: Sequence[ShownComparison]) -> Table:
     heads = ("paired comparison", "gained", "lost", "difference", "95% interval", "p")
     rows = []
-    for c in comparisons:
-        ends = f"[{points(c.low)}, {points(c.high)}]"
-        rows.append(Row(c.label, (str(c.gained), str(c.lost), points(c.difference), ends, p_value(c.p))))
+    for label, gained, lost, difference, low, high, p in comparisons:
+        ends = f"[{points(low)}, {points(high)}]"
+        rows.append(Row(label, (str(gained), str(lost), points(difference), ends, p_value(p))))
     return Table(heads=heads, rows=rows)
 
 
@@ -207,10 +197,8 @@ def first_and_last(column: Iterable[float | None]) -> tuple[float, float] | None
 
 
 def tabulate_metrics(run: Mapping[str, Any]) -> Table:
-    rows = []
-    for name, column in run["metrics"].items():
-        ends = first_and_last(column)
-        rows.append(Row(name, [f"{end:.4g}" for end in ends] if ends else ["n/a", "n/a"]))
+    ends = {name: first_and_last(column) for name, column in run["metrics"].items()}
+    rows = [Row(name, [f"{x:.4g}" for x in pair] if pair else ["n/a", "n/a"]) for name, pair in ends.items()]
     caption = f"Means of the first and of the last tenth of {run['done']} steps."
     return Table(heads=("metric", "at first", "at last"), rows=rows, caption=caption)
 
@@ -219,8 +207,7 @@ def metric_columns(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Columns of at most 500 means for the charts; if a restart repeated a step, the later row counts."""
     rows: dict[float, dict[str, Any]] = {}
     for row in metrics:
-        step = finite(row.get("step"))
-        if step is not None:
+        if (step := finite(row.get("step"))) is not None:
             rows.setdefault(step, {}).update({k: v for k, v in row.items() if v is not None})
     steps = sorted(rows)
     names = dict.fromkeys(name for row in rows.values() for name in row if name != "step")
@@ -237,8 +224,7 @@ def curve_point(values: Iterable[Any]) -> float | None:
 
 
 def render_report(data: ReportData) -> str:
-    run, groups = metric_columns(data.metrics), [data.accuracies, *(group.accuracies for group in data.more)]
-    bars = [_bars(accuracies) for accuracies in groups]
+    run, bars = metric_columns(data.metrics), [_bars(group.accuracies) for group in (data, *data.more)]
     script = read_script((*CHARTS, "report"))
     hashed = b64encode(sha256(script.encode()).digest()).decode()
     settings = {

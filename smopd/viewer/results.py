@@ -60,7 +60,7 @@ class EvaluationGroup:
                 fresh = {view: v for view, v in summary["views"].items() if view not in seen}
                 if not fresh:
                     continue
-                seen |= set(fresh)
+                seen |= fresh.keys()
                 accuracies += report.accuracies_of({stage: fresh})
                 notes.append(f"{stage}: {side + ', ' if stage == TRAINED else ''}{evaluation.where}")
                 notes += [f"{stage}: {note}" for note, _ in report.verdict_notes(summary | {"views": fresh})]
@@ -72,8 +72,8 @@ class EvaluationGroup:
             change = against(*([o for o in some if o.view == view] for some in (before, after)))
             if change["n"]:
                 changes.append(report.compare(f"{view.upper()}: base against trained", change))
-        shown = ((was, now) for was, now, _ in select_examples(before, after))
-        pairs = [report.ConversationPair(*pair, answer_text(pair[0].task, pair[0].answer)) for pair in shown]
+        shown = select_examples(before, after)
+        pairs = [report.ConversationPair(a, b, answer_text(a.task, a.answer)) for a, b, _ in shown]
         return report.Measured(self.heading, accuracies, changes, pairs, notes)
 
 
@@ -83,8 +83,8 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
     by_conditions = defaultdict[str, EvaluationGroup](EvaluationGroup)
     for evaluation in evaluations:
         by_conditions[digest(evaluation.conditions)].evaluations.append(evaluation)
-    groups = [group for group in by_conditions.values() if group.finished]
-    groups.sort(key=lambda group: BASE not in group.sides or len(group.sides) < 2)
+    finished = (group for group in by_conditions.values() if group.finished)
+    groups = sorted(finished, key=lambda group: BASE not in group.sides or len(group.sides) < 2)
     conditions = [flatten(group.evaluations[0].conditions) for group in groups]
     for group, values in zip(groups, conditions, strict=True):
         unlike = (key for key in values if any(other.get(key) != values[key] for other in conditions))
@@ -97,7 +97,6 @@ def evaluation_groups(run: Path, config: Config) -> tuple[list[EvaluationGroup],
 def missing(
     run: Path, config: Config, steps: int, groups: Sequence[EvaluationGroup], gone: Sequence[Evaluated]
 ) -> Iterator[report.Missing]:
-    """What the report lacks, and the commands that would add it."""
     newest = next(reversed(checkpoints(run)), None)
     if steps < config.train.steps and not config.train.patience:
         yield report.Missing(f"training stands at step {steps} of {config.train.steps}", f"smopd train {run}")
@@ -129,7 +128,7 @@ def report_data(run: Path) -> report.ReportData:
     folder = Run(run)
     config, metrics = folder.config, folder.steps
     groups, gone = evaluation_groups(run, config)
-    first, *more = [group.measured() for group in groups] or [report.Measured("", [], [], [], [])]
+    first, *more = [group.measured() for group in groups] or [report.Measured()]
     if not metrics and not first.accuracies:
         raise UserError(f"{run}: nothing to report yet: no training step and no evaluation is finished")
     return report.ReportData(
@@ -141,12 +140,11 @@ def report_data(run: Path) -> report.ReportData:
         more=more,
         missing=list(missing(run, config, len(metrics), groups, gone)),
         notices=list(dict.fromkeys(line for group in groups for line in group.notices(config.data.train))),
-        **{name: part for name, part in vars(first).items() if name != "heading"},
+        **vars(first),
     )
 
 
 def report_run(run: Path) -> tuple[Path, report.ReportData]:
-    """Write report.html into a run folder; return its path and what it shows."""
     path = run / "report.html"
     require_writable(path)
     data = report_data(run)
@@ -167,8 +165,8 @@ def audit(run: Path, track: Track = quiet) -> list[str]:
         played, examples = load_outcomes(evaluation.folder), {e.id: e for e in prepared}
         with track(f"verifying the replies in {evaluation.folder}"):
             fresh = summarise(rejudged(played, examples, evaluation.folder))
-        differences = _list_differences(evaluation.summary, fresh)
-        problems += [f"{evaluation.folder / 'summary.json'}: {line}" for line in differences]
+        place = evaluation.folder / "summary.json"
+        problems += [f"{place}: {line}" for line in _list_differences(evaluation.summary, fresh)]
     page = run / "report.html"
     if not page.exists():
         raise UserError(f"{run}: has no report to audit; make it with: smopd report {run}")

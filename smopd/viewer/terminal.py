@@ -6,6 +6,7 @@ from typing import Any
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
+from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -45,10 +46,9 @@ def accuracy_table(
 
 
 def summary_table(summary: dict[str, Any]) -> Group:
-    views = summary["views"]
+    views, teacher = summary["views"], summary.get("teacher_minus_sharded", {})
     against = {f"FULL against {view.upper()}": summary.get(f"{view}_minus_full") for view in views}
-    against["SHARDED against TEACHER"] = teacher = summary.get("teacher_minus_sharded")
-    against["the same, middle turns"] = teacher.get("middle_turns") if teacher else None
+    against |= {"SHARDED against TEACHER": teacher, "the same, middle turns": teacher.get("middle_turns")}
     changes = [report.compare(label, change) for label, change in against.items() if change]
     tables = (_views_table(summary), _breakdown_table(views), report.tabulate_comparisons(changes))
     notes = (_note(line, "yellow" if warning else "dim") for line, warning in report.verdict_notes(summary))
@@ -74,8 +74,8 @@ def comparison_table(result: dict[str, Any]) -> Group:
 
 def _views_table(summary: dict[str, Any]) -> Table:
     several = summary["runs"] > 1
-    names = ("mean of runs", "A90", "unreliability") if several else ("accuracy", "95% interval", "correct")
-    turns = any("middle_turns" in v for v in summary["views"].values())
+    names = ["mean of runs", "A90", "unreliability"] if several else ["accuracy", "95% interval", "correct"]
+    turns = ["turn accuracy"] if any("middle_turns" in v for v in summary["views"].values()) else []
     rows = []
     for view, v in summary["views"].items():
         if several:
@@ -83,9 +83,9 @@ def _views_table(summary: dict[str, Any]) -> Table:
         else:
             cells = [percent(v["accuracy"]), interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"]
         cells.append("" if view in ("full", "concat") else percent(v["any_turn"]["accuracy"]))
-        middle = v.get("middle_turns")
-        rows.append(Row(view.upper(), [*cells, *([_share(middle) if middle else ""] if turns else [])]))
-    return Table(heads=["view", *names, "at any turn", *(["turn accuracy"] if turns else [])], rows=rows)
+        cells += [_share(v["middle_turns"]) if "middle_turns" in v else "" for _ in turns]
+        rows.append(Row(view.upper(), cells))
+    return Table(heads=["view", *names, "at any turn", *turns], rows=rows)
 
 
 def _share(metrics: dict[str, Any], name: str = "accuracy", ends: str = "") -> str:
@@ -95,8 +95,8 @@ def _share(metrics: dict[str, Any], name: str = "accuracy", ends: str = "") -> s
 def _breakdown_table(views: dict[str, Any]) -> Table:
     rows = []
     for part, unit in (("by_task", ""), ("by_shards", " shards")):
-        names = list(dict.fromkeys(name for v in views.values() for name in v[part]))
-        for name in sorted(names, key=lambda n: (len(n), n) if unit else (0, n)) if len(names) > 1 else []:
+        names = {name for v in views.values() for name in v[part]}
+        for name in sorted(names, key=lambda n: (len(n) if unit else 0, n)) if len(names) > 1 else []:
             parts = [v[part].get(name) for v in views.values()]
             total = max(p["total"] for p in parts if p)
             shares = [percent(p["accuracy"]) if p else "-" for p in parts]
@@ -111,13 +111,11 @@ def _note(line: str, style: str = "") -> Text:
 def side_by_side(console: Console, cells: Sequence[RenderableType], least: int = 90) -> None:
     """Print cells in columns, or one below the other on a terminal of fewer than `least` columns."""
     if console.width < least or len(cells) == 1:
-        for cell in cells:
-            console.print(cell)
+        console.print(Group(*cells))
         return
-    looks: dict[str, Any] = {"show_header": False, "show_edge": False, "pad_edge": False}
-    table = RichTable(expand=True, box=box.MINIMAL, border_style="dim", **looks)
-    for _ in cells:
-        table.add_column(ratio=1, overflow="fold")  # wrap a word longer than the column
+    columns = (Column(ratio=1, overflow="fold") for _ in cells)  # wrap a word longer than the column
+    table = RichTable(*columns, expand=True, box=box.MINIMAL, border_style="dim", show_header=False)
+    table.show_edge = table.pad_edge = False
     table.add_row(*cells)
     console.print(table)
 

@@ -27,8 +27,8 @@ LONGEST = 2000  # characters of a message shown
 def status(run: Path, run_data: dict[str, Any] | None = None) -> dict[str, Any]:
     """The progress of a run in numbers; `run_data`: the result of `read_run`, if already known."""
     run_data = run_data or read_run(run)
-    seconds = [s for s in run_data["metrics"].get("seconds/step", []) if s is not None][-RECENT:]
-    sampled = [n for n in run_data["metrics"].get("tokens/sampled", []) if n is not None][-RECENT:]
+    columns = (run_data["metrics"].get(name, []) for name in ("seconds/step", "tokens/sampled"))
+    seconds, sampled = ([n for n in column if n is not None][-RECENT:] for column in columns)
     each = sum(seconds) / len(seconds) if seconds else None
     left = max(0, run_data["steps"] - run_data["done"])
     return {
@@ -47,8 +47,7 @@ def frame(run: Path, width: int) -> RenderableType:
     heading = Text(visible(f"{now['run']}: {now['model']}, {now['method']}"), style="bold")
     parts: list[RenderableType] = [heading, _progress(now, width), _curves(run_data, width)]
     parts += [Text(visible(cut(f"warning: {line}", 300)), style="yellow") for line in now["warnings"][-3:]]
-    newest = max(Run(run).rollout_files, default=None)
-    shown = next(iter(rollouts_of(run, newest)), None) if newest else None
+    shown = next((s for file in Run(run).rollout_files[-1:] for s in rollouts_of(run, file)), None)
     return Group(*parts, *(_conversation(shown) if shown else [Text("no conversation yet", style="dim")]))
 
 
@@ -97,10 +96,10 @@ def _conversation(shown: Shown) -> list[RenderableType]:
     title = Text(visible(f"step {shown.number}, {shown.id}, {shown.view.upper()}: {verdict}")[:200])
     lines: list[RenderableType] = [Rule(title, align="left", style="dim")]
     for number, turn in enumerate(shown.turns):
-        lines.append(Text(visible(cut(turn["user"], LONGEST)), style="cyan", overflow="fold"))
-        plain = Text(visible(cut(turn["reply"], LONGEST)), overflow="fold")
+        user, reply = (visible(cut(turn[name], LONGEST)) for name in ("user", "reply"))
+        lines.append(Text(user, style="cyan", overflow="fold"))
         parts = shown.parts.get(number)
-        lines.append(_tokens(parts[0], shown) if parts else plain)
+        lines.append(_tokens(parts[0], shown) if parts else Text(reply, overflow="fold"))
     if shown.parts:
         legend = "shade: divergence of student and teacher; underlined: dropped; bold: clipped"
         lines.append(Text(legend, style="dim"))

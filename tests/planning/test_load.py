@@ -12,8 +12,15 @@ from support.contexts import clean_context, full_context
 from smopd.chat import DirtyContext, Renderer
 from smopd.config import load_config
 from smopd.data import load_examples
-from smopd.planning.averages import ANSWER_SHARE, DEFAULTS, MIDDLE_SHARE, find_averages
-from smopd.planning.load import common_prefix, largest_load, step_load
+from smopd.planning.load import (
+    ANSWER_SHARE,
+    DEFAULTS,
+    MIDDLE_SHARE,
+    common_prefix,
+    find_averages,
+    largest_load,
+    step_load,
+)
 from smopd.rollout import Driver, Sampling
 from smopd.rollout.hf import HFEngine
 from smopd.scoring.tree import PrefixTree, rows_within

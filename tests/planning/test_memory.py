@@ -10,8 +10,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from smopd.config import load_config
 from smopd.data import load_examples
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
-from smopd.planning.averages import DEFAULTS, find_averages
-from smopd.planning.load import pack
+from smopd.planning.load import DEFAULTS, find_averages, pack
 from smopd.planning.memory import (
     cache_bytes,
     cache_token_bytes,

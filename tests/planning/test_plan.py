@@ -11,8 +11,7 @@ from transformers import LlamaConfig, MixtralConfig
 
 from smopd.config import load_config
 from smopd.planning import plan as timing
-from smopd.planning.averages import DEFAULTS
-from smopd.planning.load import step_load
+from smopd.planning.load import DEFAULTS, step_load
 from smopd.planning.memory import memory
 from smopd.planning.plan import changed, fitting_changes, make_plan, step_seconds
 from smopd.planning.report import markdown, text

@@ -87,7 +87,7 @@ def results(name: str) -> Results:
 def quick() -> Iterator[None]:
     """Fonts in the form that takes half the time to embed; the test of the bytes has the real one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(drawing._STYLE, "pdf.fonttype", 3)
+        patch.setitem(drawing.FIGURES["style"], "pdf.fonttype", 3)
         yield
 
 
@@ -196,7 +196,7 @@ def _ticked(sheet: Sheet, label: str, box: Any) -> bool:
 def test_the_same_results_give_the_same_bytes_here_and_in_another_process(
     drawn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(drawing._STYLE, "pdf.fonttype", 42)
+    monkeypatch.setitem(drawing.FIGURES["style"], "pdf.fonttype", 42)
     here = make_figures(results("steps"))
     assert [f.svg for f in here[1:]] == [f.svg for f in drawn["steps"][0]]
     code = (

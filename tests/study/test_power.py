@@ -11,8 +11,7 @@ from scipy.stats import norm
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from smopd.study.comparison import compare
-from smopd.study.power import Options, design, detectable, power_of, sentence
-from smopd.study.statistics import clustered
+from smopd.study.statistics import Options, clustered, design, detectable, power_of, sentence
 
 STUDIES = 2_000
 

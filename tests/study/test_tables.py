@@ -32,14 +32,18 @@ ARMS = dict(
 def numbers(results: Results) -> dict[str, TableNumber]:
     """Every number by its id, which must not name two."""
     by_id: dict[str, TableNumber] = {}
-    for table in make_tables(results):
+    for table in make_tables(TableBuilder(results)):
         for number in table.numbers():
             assert by_id.setdefault(number.id, number) == number
     return by_id
 
 
+def findings(results: Results) -> list[str]:
+    return verdict_lines(TableBuilder(results), results.missing)
+
+
 def named(results: Results) -> dict[str, StudyTable]:
-    return {table.name: table for table in make_tables(results)}
+    return {table.name: table for table in make_tables(TableBuilder(results))}
 
 
 def scores(cells: list[Cell], view: str, runs: int = 1) -> np.ndarray:
@@ -227,7 +231,7 @@ def test_clustered_interval_and_power_are_there() -> None:
         assert by_id[f"power/pocket/{view}/seed-sd"].value == pytest.approx(
             np.sqrt(np.mean([(one.sd_a**2 + one.sd_b**2) / 2 for one in effects[view].values()]))
         )
-    lines = verdict_lines(results)
+    lines = findings(results)
     assert (
         sum("you can detect" in line and "seed sd" in line and "discordance" in line for line in lines) == 2
     )
@@ -268,9 +272,7 @@ def test_what_training_changed() -> None:
             theirs = clustered(a, base, fixed=True)
             assert (low.value, high.value) == pytest.approx((theirs.low, theirs.high))
             deltas[arm, view] = a.mean() - base.mean()
-    line = next(
-        line for line in verdict_lines(results) if line.startswith("SHARDED, against the model before")
-    )
+    line = next(line for line in findings(results) if line.startswith("SHARDED, against the model before"))
     least, most = (pick(ARMS, key=lambda arm: deltas[arm, "sharded"]) for pick in (min, max))
     assert line.index(f"({least})") < line.index(" to ") < line.index(f"({most})")
     assert "changes" not in named(replace(results, base=[]))
@@ -283,11 +285,11 @@ def test_an_arm_called_base_is_not_the_base_model() -> None:
 
 def test_single_seeds_are_labelled_wherever_a_difference_stands() -> None:
     results = study(ARMS, missing=[("a", seed) for seed in (2, 3, 4, 5)], paper="ablation")
-    for table in make_tables(results):
+    for table in make_tables(TableBuilder(results)):
         if table.name.startswith(("main", "effects", "seeds", "items")):
             (row,) = [row for row in table.rows if row.label == "a"]
             assert row.cells[-1] == ("single seed",)
-    assert any("single seed" in line and "a +" in line for line in verdict_lines(results))
+    assert any("single seed" in line and "a +" in line for line in findings(results))
 
 
 def test_missing_cells_are_named() -> None:
@@ -295,11 +297,11 @@ def test_missing_cells_are_named() -> None:
     rows = {row.label: row for row in named(results)["main"].rows}
     assert rows["c"].cells[-1] == ("no result",)
     assert [part if isinstance(part, str) else part.text for part in rows["d"].cells[0]] == ["4", " of 5"]
-    (line,) = [line for line in verdict_lines(results) if line.startswith("No result yet")]
+    (line,) = [line for line in findings(results) if line.startswith("No result yet")]
     assert all(name in line for name in results.missing)
     without = study(ARMS, missing=[("base line", seed) for seed in range(1, 6)])
     assert {row.cells[-1] for row in named(without)["main"].rows[2:]} == {("no reference result",)}
-    assert "No arm has been compared with base line." in verdict_lines(without)
+    assert "No arm has been compared with base line." in findings(without)
 
 
 def test_measurements_are_means_over_seeds() -> None:
@@ -355,8 +357,8 @@ def test_a_single_item_and_a_lone_arm_do_not_break_it() -> None:
     assert named(study({"r": 0.5, "x": 0.5}, items=1))["main"].rows
     alone = study({"r": 0.5}, seeds=[1, 2])
     assert set(named(alone)) == {"main", "changes", "per-seed"}
-    assert all("before training" in line for line in verdict_lines(alone))
-    assert len(verdict_lines(alone)) == 2
+    assert all("before training" in line for line in findings(alone))
+    assert len(findings(alone)) == 2
     check(alone)
     assert named(replace(study(ARMS), base=[], cells=[]))["main"].rows
 
@@ -386,17 +388,17 @@ def test_only_a_gain_is_called_one(data: Any) -> None:
     for view, by_place in effects.items():
         shown = [
             line
-            for line in verdict_lines(results)
+            for line in findings(results)
             if line.startswith(view.upper()) and "power" not in line and "before training" not in line
         ]
-        shown += [line for line in comparison_sentences(results) if f"{view.upper()}:" in line]
+        shown += [line for line in comparison_sentences(TableBuilder(results)) if f"{view.upper()}:" in line]
         for place, one in by_place.items():
             label = f"{place.arm} (pocket, {place.point})" if axes else f"{place.arm} "
             for line in shown:
                 if label in line or (f"{place.arm} against" in line and place.point in line):
                     for word in ("gain", "loss"):
                         assert bool(re.search(rf"\b{word}", line)) == (one.verdict == word), line
-    for table in make_tables(results):
+    for table in make_tables(TableBuilder(results)):
         for row in table.rows:
             text = " ".join(
                 part if isinstance(part, str) else part.text for entry in row.cells for part in entry

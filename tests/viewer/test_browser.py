@@ -11,10 +11,9 @@ from support.browser import Browser, browser, missing
 from support.looked import HOSTILE, index_of, made_run
 from support.synthetic_study import study
 
-from smopd.viewer.pages.build import make_view
+from smopd.viewer.pages.build import make_view, study_payload
 from smopd.viewer.pages.packing import json_bytes, script
 from smopd.viewer.pages.serve import serve_folder
-from smopd.viewer.pages.studies import study_payload
 from smopd.viewer.results import report_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(missing()), reason=missing())]

@@ -17,10 +17,9 @@ from smopd.evaluation.statistics import paired
 from smopd.files import read_jsonl, write_jsonl
 from smopd.formatting import visible
 from smopd.runs.tokens import read
-from smopd.viewer.pages.build import make_view
+from smopd.viewer.pages.build import make_view, study_payload
 from smopd.viewer.pages.packing import SCALE, SCRIPTS, fixed, json_bytes, read_script
 from smopd.viewer.pages.runs import ConversationSource
-from smopd.viewer.pages.studies import study_payload
 from smopd.viewer.pages.summary import improved
 from smopd.viewer.report import notices
 

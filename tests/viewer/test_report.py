@@ -40,7 +40,7 @@ from smopd.viewer.report import (
 
 HOSTILE = """<script>alert("1")</script> 'single' "double" & &amp; [red]markup[/red] </p></div> """
 HOSTILE += "\x1b[31m\x00\ud800\r\nnext line"
-EMPTY = ReportData(title="nothing", subtitle="")
+EMPTY = ReportData(title="nothing")
 
 
 def pair(text: str = "fine") -> ConversationPair:
@@ -138,7 +138,7 @@ def test_empty_data_leaves_sections_out() -> None:
         full = sample()
         Page(render_report(ReportData(**{**vars(full), field: type(getattr(full, field))()})))
     nothing = conversation_pair("", "", "", "", conversation([], False, None), conversation([], True, None))
-    assert "wrong before, correct after" in render_report(ReportData("t", "", conversations=[nothing]))
+    assert "wrong before, correct after" in render_report(ReportData(title="t", conversations=[nothing]))
 
 
 def test_further_data_and_what_is_missing_have_their_sections() -> None:
@@ -169,7 +169,7 @@ def test_further_data_and_what_is_missing_have_their_sections() -> None:
     ],
 )
 def test_curves_of_awkward_metrics(rows: list[dict[str, Any]]) -> None:
-    text = render_report(ReportData("t", "", metrics=rows))
+    text = render_report(ReportData(title="t", metrics=rows))
     Page(text)
     run = drawn(text)["run"]
     assert all(len(column) == len(run["step"]) <= 500 for column in run["metrics"].values())
@@ -187,7 +187,7 @@ def drawn(text: str) -> dict[str, Any]:
 def test_every_metric_has_its_numbers_without_a_script() -> None:
     def cells(*rows: dict[str, Any]) -> dict[str, list[str]]:
         table = tabulate_metrics(metric_columns(rows))
-        assert all(row.label in render_report(ReportData("t", "", metrics=[*rows])) for row in table.rows)
+        assert all(row.label in render_report(ReportData(title="t", metrics=[*rows])) for row in table.rows)
         return {row.label: [cell_text(cell) for cell in row.cells] for row in table.rows}
 
     assert cells({"step": 1, "loss": math.nan}) == {"loss": ["n/a", "n/a"]}  # NaN is news
@@ -215,7 +215,7 @@ def test_bars_are_what_the_table_says() -> None:
     cells = Page(render_report(sample())).words("td")
     assert {"41.0% [36.3, 45.9] (164/400)", "61.3% [56.4, 66.0] (245/400)"} <= set(cells)
     nothing = [Accuracy("base", "FULL", 0, 0, 0.0, 1.0)]
-    assert drawn(render_report(ReportData("t", "", accuracies=nothing)))["accuracies"] == [[]]
+    assert drawn(render_report(ReportData(title="t", accuracies=nothing)))["accuracies"] == [[]]
 
 
 def test_numbers_as_words() -> None:
@@ -307,7 +307,13 @@ def test_a_word_of_any_length_can_be_broken_and_is_cut(letters: str) -> None:
     change = ShownComparison(word, 1, 2, 0.1, 0.1, 0.2, 0.5)
     began = time.monotonic()
     text = render_report(
-        ReportData(word, word, [], [change], [], [pair] * 3, {"model": {"path": word}, word: [word]})
+        ReportData(
+            title=word,
+            subtitle=word,
+            comparisons=[change],
+            conversations=[pair] * 3,
+            settings={"model": {"path": word}, word: [word]},
+        )
     )
     assert time.monotonic() - began < 2
     body = html.unescape(re.sub(r"<[^>]*>", " ", text.partition("<body>")[2]))
@@ -321,7 +327,7 @@ def test_a_text_that_is_not_too_long_is_shown_whole() -> None:
     text = "word " * 3_999 + "end"
     side = conversation([("u", text)], False, "1")
     pairs = [conversation_pair("i", "", "", "1", side, side)]
-    page = Page(render_report(ReportData("t", "", conversations=pairs)))
+    page = Page(render_report(ReportData(title="t", conversations=pairs)))
     assert text in page.words("p")
     assert html_text("x" * 80) == "x" * 80
     assert html_text("x" * 161) == f"{'x' * 80}<wbr>{'x' * 80}<wbr>x"

@@ -15,18 +15,23 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from smopd.errors import UserError
+from smopd.evaluation.statistics import accuracy_interval
 from smopd.evaluation.store import load_identity, load_outcomes, load_summary
 from smopd.pages import render
 from smopd.runs import Run, is_run
 from smopd.study.collect import collect
+from smopd.study.results import Cell, Results
 from smopd.study.run import StudyFolder, study_folders
+from smopd.study.table_parts import Place, TableBuilder
+from smopd.study.tables import comparison_sentences, verdict_lines
 from smopd.tracking import Track, quiet
 from smopd.viewer.pages import packing
 from smopd.viewer.pages.conversations import Shown, evaluated, rollouts_of
 from smopd.viewer.pages.packing import json_bytes, pack, script
 from smopd.viewer.pages.runs import ConversationSource, read_run, sources_of
-from smopd.viewer.pages.studies import study_payload, study_runs
 from smopd.viewer.pages.summary import improved
 
 
@@ -40,14 +45,14 @@ def make_view(paths: Sequence[Path], out: Path | None = None, live: float = 0, t
         raise UserError(f"{folder}: {problem}")
     with track(f"reading {', '.join(map(str, paths))}"):
         index, written = _read(runs, studies, folder / "data")
-    index |= {"title": " and ".join(path.resolve().name for path in paths), "live": live}
-    index["version"] = importlib.metadata.version("smopd")
+    title, version = " and ".join(path.resolve().name for path in paths), importlib.metadata.version("smopd")
+    index |= {"title": title, "live": live, "version": version}
     written.append(_put(folder / "data" / "index.js", script("index", json_bytes(index))))
     for old in set((folder / "data").glob("*.js")) - set(written):
         old.unlink()
     _put(folder / "app.js", packing.read_script(packing.SCRIPTS).encode())
     _put(folder / "app.css", packing.read_app(packing.STYLES, "css").encode())
-    return _put(folder / "index.html", render("view.html", title=index["title"][:200]).encode())
+    return _put(folder / "index.html", render("view.html", title=title[:200]).encode())
 
 
 def discover(paths: Sequence[Path]) -> tuple[list[Path], list[StudyFolder]]:
@@ -159,8 +164,9 @@ def _row(shown: Shown) -> dict[str, Any]:
     fields = ("view", "task", "status", "shards", "number", "sample", "tokens")
     verdict = -1 if shown.verdict is None else int(shown.verdict)
     facts = {"id": shown.id[:500], "verdict": verdict, "logged": int(bool(shown.parts))}
-    counts = {"right": sum(known), "known": len(known)}
-    return {name: getattr(shown, name) for name in fields} | facts | counts
+    return (
+        {name: getattr(shown, name) for name in fields} | facts | {"right": sum(known), "known": len(known)}
+    )
 
 
 def _summaries(
@@ -190,3 +196,59 @@ def _read_alone(number: int, path: Path) -> tuple[dict[str, Any], list[Conversat
     kind, examples = "after" if identity.get("adapter") else "before", str(identity.get("examples", ""))
     source = ConversationSource(number, kind, name, path, examples, summary=summary or {})
     return run, [] if summary is None else [source]
+
+
+def study_runs(folder: StudyFolder) -> list[Path]:
+    """The run folders of a study that exist: the untrained models, then the cells."""
+    places = [folder.base(model.name) for model in folder.study.models]
+    places += [folder.cell(cell) for cell in folder.study.cells]
+    return [place for place in dict.fromkeys(places) if is_run(place)]
+
+
+def study_payload(results: Results, folder: Path, numbers: dict[str, int]) -> dict[str, Any]:
+    """The data of a study's page; `numbers`: by folder, the position of its runs among all runs."""
+    make = TableBuilder(results)
+
+    def arm(name: str, cells: list[Cell], view: str) -> dict[str, Any]:
+        matrix = results.matrix(cells, view)
+        low, high = accuracy_interval(matrix.mean(axis=0))
+        seeds = []
+        for cell, row in zip(cells, matrix, strict=True):
+            run = numbers.get(str((folder / cell.source.folder).resolve()))
+            seeds.append({"seed": cell.seed, "value": float(row.mean()), "run": run})
+        ends = {"mean": float(matrix.mean()), "low": low, "high": high}
+        return {"arm": name, **ends, "seeds": seeds, "flips": []}
+
+    views = []
+    for view in make.views:
+        arms = [arm(f"untrained {cell.model}", [cell], view) for cell in results.base if view in cell.right]
+        for place in make.places:
+            if cells := make.cells(place, view):
+                label = ", ".join(part for part in (place.arm, make.group(place)) if part)
+                arms.append(arm(label, cells, view) | _against_reference(make, place, view))
+        views.append({"view": view, "arms": arms})
+    return {
+        **{name: getattr(results, name) for name in ("name", "about", "reference", "missing")},
+        "title": results.title or results.name,
+        "verdicts": verdict_lines(make, results.missing),
+        "sentences": comparison_sentences(make),
+        "seeds": len(results.seeds),
+        "items": len(results.items),
+        "views": views,
+    }
+
+
+def _against_reference(make: TableBuilder, place: Place, view: str) -> dict[str, Any]:
+    """The difference of an arm, and at most 100 items whose share of right runs differs by at least 0.5."""
+    facts: dict[str, Any] = {"reference": place.arm == make.results.reference}
+    if effect := make.effects[view].get(place):
+        over, items = effect.clustered, make.results.items
+        treatment, reference = (matrix.mean(axis=0) for matrix in make.matrices(place, view))
+        change = np.abs(treatment - reference)
+        order = [k for k in np.argsort(-change, kind="stable") if change[k] >= 0.5][:100]
+        facts |= {
+            "verdict": effect.verdict, "difference": effect.delta, "p": effect.p_adjusted,
+            "low_difference": over.low if over else None, "high_difference": over.high if over else None,
+            "flips": [{"id": items[k], "from": reference[k], "to": treatment[k]} for k in order],
+        }  # fmt: skip
+    return facts

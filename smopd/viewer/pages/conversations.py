@@ -57,10 +57,9 @@ class Shown:
         return "\n".join([self.id, *messages])[:LONGEST_TEXT]
 
     def packed(self) -> bytes:
-        by_turn = [self.parts.get(number, []) for number in range(len(self.turns))]
-        rows = [[_summary(part) for part in parts] for parts in by_turn]
-        turns = [{**_cut_texts(turn), "parts": row} for turn, row in zip(self.turns, rows, strict=True)]
-        parts, places = [part for turn_parts in by_turn for part in turn_parts], dict[int, int]()
+        by_turn = [(turn, self.parts.get(number, [])) for number, turn in enumerate(self.turns)]
+        turns = [{**_cut_texts(turn), "parts": list(map(_summary, parts))} for turn, parts in by_turn]
+        parts, places = [part for _, turn_parts in by_turn for part in turn_parts], dict[int, int]()
         columns = list(_columns(parts, places)) if parts else []
         models = list(parts[0].others) if parts else []
         pieces = [self.pieces.get(token, f"[{token}]") for token in places]
@@ -76,7 +75,7 @@ def _summary(part: Part) -> dict[str, Any]:
     if part.weight is None:
         return summary
     delta = np.abs(values["student_logp"].astype(float) - values["teacher_logp"]).mean()
-    return {**summary, "weight": float(part.weight), "delta": float(delta)}
+    return {**summary, "weight": part.weight, "delta": float(delta)}
 
 
 def _columns(parts: list[Part], places: dict[int, int]) -> Iterator[np.ndarray]:
@@ -90,18 +89,18 @@ def _columns(parts: list[Part], places: dict[int, int]) -> Iterator[np.ndarray]:
     def join(name: str) -> np.ndarray:
         return np.concatenate([part.values[name] for part in parts])
 
-    trained = "teacher_logp" in parts[0].values
     names = ("entropy", "student_logp", "teacher_entropy", "teacher_logp", "divergence")
     yield number(join("token"))
-    for name in names if trained else names[:2]:
+    for name in (name for name in names if name in parts[0].values):
         yield fixed(-join(name) if name.endswith("logp") else join(name))
-    for model in parts[0].others:
-        yield number(np.concatenate([part.others[model].tokens for part in parts]))
-        yield fixed(-np.concatenate([part.others[model].logps for part in parts]))
-    for model in parts[0].others:
-        yield np.concatenate([part.others[model].counts for part in parts]).astype(np.uint8)
-    if trained:
-        yield (join("kept").astype(np.uint8) + 2 * join("clipped").astype(np.uint8)).astype(np.uint8)
+    by_model = ([part.others[model] for part in parts] for model in parts[0].others)
+    joined = [Others(*map(np.concatenate, zip(*some, strict=True))) for some in by_model]
+    for others in joined:
+        yield number(others.tokens)
+        yield fixed(-others.logps)
+    yield from (others.counts.astype(np.uint8) for others in joined)
+    if "kept" in parts[0].values:
+        yield join("kept").astype(np.uint8) + 2 * join("clipped").astype(np.uint8)
 
 
 def evaluated(folder: Path) -> Iterator[Shown]:
@@ -162,34 +161,30 @@ def _evaluation_parts(folder: Path) -> tuple[dict[tuple[str, int, str], Parts], 
         log = evaluation_tokens.read(path, "numpy")
         values = log.values | {"student_logp": log.values["logp"]}
         others = {evaluation_tokens.MODEL: log.others}
-        for first, columns, likely in _cut_replies(values, others, ("conversation", "turn")):
-            key = (log.view, log.run, log.ids[int(values["conversation"][first])])
-            of_turn = by_conversation.setdefault(key, {})
-            of_turn[int(values["turn"][first])] = [Part("", None, columns, likely)]
+        for (place, turn), columns, likely in _cut_replies(values, others, ("conversation", "turn")):
+            of_turn = by_conversation.setdefault((log.view, log.run, log.ids[place]), {})
+            of_turn[turn] = [Part("", None, columns, likely)]
         pieces |= log.pieces
     return by_conversation, pieces
 
 
 def _training_parts(path: Path) -> tuple[dict[tuple[int, str], Parts], Mapping[int, str]]:
     log = training_tokens.read(path, "numpy")
-    values, by_rollout = log.values, dict[tuple[int, str], Parts]()
-    for first, columns, likely in _cut_replies(values, log.others, ("rollout", "view", "turn", "part")):
-        view, term = log.views[int(values["view"][first])], log.terms[int(values["part"][first])]
-        part = Part(term, float(values["weight"][first]), columns, likely)
-        of_rollout = by_rollout.setdefault((int(values["rollout"][first]), view), {})
-        of_rollout.setdefault(int(values["turn"][first]), []).append(part)
+    by_rollout, names = dict[tuple[int, str], Parts](), ("rollout", "view", "turn", "part")
+    for (rollout, view, turn, term), columns, likely in _cut_replies(log.values, log.others, names):
+        part = Part(log.terms[term], float(columns["weight"][0]), columns, likely)
+        of_rollout = by_rollout.setdefault((rollout, log.views[view]), {})
+        of_rollout.setdefault(turn, []).append(part)
     return by_rollout, log.pieces
 
 
 def _cut_replies(
     values: Mapping[str, np.ndarray], others: Mapping[str, Others], names: tuple[str, ...]
-) -> Iterator[tuple[int, dict[str, np.ndarray], dict[str, Others]]]:
-    """Split a log by reply: yield the first row, the columns, and the likely tokens by model."""
-    count = len(values["position"])
-    changes = np.zeros(max(0, count - 1), dtype=bool)
-    for name in names:
-        changes |= np.diff(values[name].astype(np.int64)) != 0
-    ends = [0, *(np.flatnonzero(changes) + 1).tolist(), count] if count else []
+) -> Iterator[tuple[list[int], dict[str, np.ndarray], dict[str, Others]]]:
+    """Split a log by reply: yield its values of the columns `names`, its rows, the likely tokens by model."""
+    keys = np.array([values[name].astype(np.int64) for name in names])
+    changes = np.diff(keys).any(axis=0)
+    ends = [0, *(np.flatnonzero(changes) + 1).tolist(), keys.shape[1]] if keys.size else []
     places = {m: np.append(0, np.cumsum(some.counts, dtype=np.int64)) for m, some in others.items()}
     for first, last in pairwise(ends):
         if values["position"][first] != 0 or values["position"][last - 1] != last - first - 1:
@@ -199,4 +194,4 @@ def _cut_replies(
         for model, some in others.items():
             inside = slice(places[model][first], places[model][last])
             likely[model] = Others(some.counts[first:last], some.tokens[inside], some.logps[inside])
-        yield first, {name: column[first:last] for name, column in values.items()}, likely
+        yield keys[:, first].tolist(), {name: rows[first:last] for name, rows in values.items()}, likely

@@ -41,9 +41,7 @@ def _sanitize(value: Any) -> Any:
         return {visible(str(key)): _sanitize(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_sanitize(item) for item in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def fixed(values: np.ndarray) -> np.ndarray:

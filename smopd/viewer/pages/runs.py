@@ -50,25 +50,19 @@ def read_run(run: Path) -> dict[str, Any]:
     settings, plain = flatten(config.model_dump()), (str, int, float, NoneType)
     done = rows[-1]["step"] if rows else 0
     warnings = [{"step": row.get("step"), "message": str(row.get("warning", ""))} for row in folder.warnings]
-    for status, count in not_judged(rows).items():
-        if status != "no_answer":
-            message = f"{count} replies in training were not judged: {status}"
-            warnings.append({"step": None, "message": message})
-    what = {"model": config.model.path, "method": config.method, "data": config.data.train}
-    sizes = {"seed": config.seed, "steps": config.train.steps, "rollouts": config.train.rollouts}
-    logs = {"evaluations": folder.training_evaluations, "starts": folder.starts, "warnings": warnings}
+    counts = {status: count for status, count in not_judged(rows).items() if status != "no_answer"}
+    judged = (f"{count} replies in training were not judged: {status}" for status, count in counts.items())
+    warnings += [{"step": None, "message": message} for message in judged]
     return {
-        "name": folder.name,
-        **what,
-        **sizes,
-        **logs,
-        "done": done,
-        "ended": _describe_end(folder, done, rows),
+        "name": folder.name, "model": config.model.path, "method": config.method, "data": config.data.train,
+        "seed": config.seed, "steps": config.train.steps, "rollouts": config.train.rollouts,
+        "evaluations": folder.training_evaluations, "starts": folder.starts, "warnings": warnings,
+        "done": done, "ended": _describe_end(folder, done, rows),
         "settings": {k: v if isinstance(v, plain) else str(v) for k, v in settings.items()},
         "step": [row["step"] for row in rows],
         "metrics": {name: [curve_point([row.get(name)]) for row in rows] for name in names},
-        "checkpoints": [step_of(checkpoint) for checkpoint in folder.checkpoints],
-    }
+        "checkpoints": list(map(step_of, folder.checkpoints)),
+    }  # fmt: skip
 
 
 def _describe_end(run: Run, done: int, rows: list[dict[str, Any]]) -> str:

@@ -45,14 +45,12 @@ def serve_folder(folder: Path, port: int) -> Iterator[str]:
     except OSError as error:
         advice = "choose another --port, or --port 0 for any"
         raise UserError(f"--serve: {HOST}:{port} cannot be used: {error.strerror}; {advice}") from None
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://{HOST}:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with server:
+        threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        try:
+            yield f"http://{HOST}:{server.server_port}/"
+        finally:
+            server.shutdown()  # returns when no request is served any more
 
 
 def keep_calling(work: Callable[[], object], seconds: float) -> NoReturn:

@@ -66,14 +66,12 @@ def improved(
 def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Every view as a whole, then by task and by number of turns, if there are several."""
     compared: list[Compared] = []
-    views = [v for v in dict.fromkeys(o.view for o in old) if any(o.view == v for o in new)]
-    for view in sorted(views, key=lambda v: v != "sharded"):
+    for view in sorted(dict.fromkeys(o.view for o in old), key=lambda v: v != "sharded"):
         pair = [o for o in old if o.view == view], [o for o in new if o.view == view]
         name = NAMES.get(view, view)
         compared.append((name, view, {}, *pair))
-        for by, unit in (("task", ""), ("shards", " turns")):
-            if (view, by) == ("full", "shards"):
-                continue
+        units = {"task": ""} | ({} if view == "full" else {"shards": " turns"})
+        for by, unit in units.items():
             values = sorted({getattr(o, by) for o in pair[0]})
             for v in values if len(values) > 1 else []:
                 first, second = ([o for o in side if getattr(o, by) == v] for side in pair)
@@ -86,28 +84,27 @@ def _changes(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[dict[str, A
         if only and clear == "unclear" and change["difference"] < 0 and against(before, after)["high"] < 0:
             clear = "perhaps"
         was, now = (accuracy(scores(some))["accuracy"] for some in (before, after))
-        row: dict[str, Any] = {"what": what, "view": of_view, "only": only, "clear": clear}
+        row = {"what": what, "view": of_view, "only": only, "clear": clear, "before": was, "after": now}
         keys = ("n", "gained", "lost", "difference", "low", "high")
-        rows.append({**row, "before": was, "after": now, **{name: change[name] for name in keys}})
+        rows.append(row | {name: change[name] for name in keys})
     return rows
 
 
 def _sentence(rows: Sequence[dict[str, Any]]) -> str:
-    sentences = []
-    for row in (row for row in rows if not row["only"]):
-        moved = f"{percent(row['before'])} correct before, {percent(row['after'])} after"
-        change = f"{WORDS[row['clear']]}, {points(row['difference'])} points"
-        sentences.append(f"{row['what']}: {moved} ({change}).")
-    return " ".join(sentences)
+    return " ".join(
+        f"{row['what']}: {percent(row['before'])} correct before, {percent(row['after'])} after "
+        f"({WORDS[row['clear']]}, {points(row['difference'])} points)."
+        for row in rows
+        if not row["only"]
+    )
 
 
 def _facts(old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
     def measure(some: Sequence[Outcome]) -> tuple[float, float, float]:
         turns = [turn for o in some for turn in o.turns]
-        cut = sum(turn["stop"] == "length" for turn in turns)
-        silent = sum(o.status == "no_answer" for o in some)
-        tokens = sum(turn["tokens"] or 0 for turn in turns)
-        return tokens / max(1, len(turns)), cut / max(1, len(turns)), silent / max(1, len(some))
+        tokens = sum(turn["tokens"] or 0 for turn in turns) / max(1, len(turns))
+        cut = sum(turn["stop"] == "length" for turn in turns) / max(1, len(turns))
+        return tokens, cut, sum(o.status == "no_answer" for o in some) / max(1, len(some))
 
     a, b = measure(old), measure(new)
     return [
@@ -122,12 +119,12 @@ def _training(run: dict[str, Any]) -> list[str]:
         ("outcome", "Correct final answers while training", percent),
         ("delta", "Distance between model and copy, nats a token", "{:.3f}".format),
     ]
-    lines = []
-    for name, what, form in shown:
-        column = run["metrics"].get(name, [])
-        if len(column) > 1 and (ends := first_and_last(column)):
-            lines.append(f"{what}: {form(ends[0])} in the first steps, {form(ends[1])} in the last.")
-    return lines
+    columns = [(run["metrics"].get(name, []), what, form) for name, what, form in shown]
+    return [
+        f"{what}: {form(ends[0])} in the first steps, {form(ends[1])} in the last."
+        for column, what, form in columns
+        if len(column) > 1 and (ends := first_and_last(column))
+    ]
 
 
 def select_examples(
