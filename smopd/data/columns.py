@@ -83,10 +83,8 @@ def _rows(rows: Any) -> Iterable[Any]:
     try:
         return list(rows)
     except TypeError:
-        raise UserError(
-            f"examples: expected a list of dicts, a dict of columns, a datasets.Dataset, a DataFrame or a "
-            f"file, found {type(rows).__name__}"
-        ) from None
+        forms = "a list of dicts, a dict of columns, a datasets.Dataset, a DataFrame or a file"
+        raise UserError(f"examples: expected {forms}, found {type(rows).__name__}") from None
 
 
 def _example(row: Record, number: int, table: bool, task: str, field: str) -> Example:
@@ -102,13 +100,10 @@ def _example(row: Record, number: int, table: bool, task: str, field: str) -> Ex
     item["task"] = item.get("task") or task
     if not item["task"]:
         raise row.error("task", "missing, so nobody can judge a reply; name a task, or pass verifier=")
-    if isinstance(item.get("shards"), tuple):
-        item["shards"] = list(item["shards"])
     answer = _answer(row["answer"])
+    answer = dict(answer) if isinstance(answer, Mapping) else {field: answer}
     try:
-        item["answer"] = json.loads(
-            json.dumps(dict(answer) if isinstance(answer, Mapping) else {field: answer})
-        )
+        item["answer"] = json.loads(json.dumps(answer))
     except (TypeError, ValueError) as error:
         raise row.error("answer", f"is not plain JSON: {error}") from None
     return parse_item(item, row.where)
@@ -128,8 +123,7 @@ def _from_messages(row: Record) -> dict[str, Any]:
         texts[role].append(message["content"])
     if texts["system"] and row.get("system"):
         raise row.error("messages", "holds a system message, and so does the field 'system'; give one")
-    system = {"system": "\n\n".join(texts["system"])} if texts["system"] else {}
-    return {"shards": texts["user"], **system}
+    return {"shards": texts["user"]} | ({"system": "\n\n".join(texts["system"])} if texts["system"] else {})
 
 
 def _answer(value: Any) -> Any:

@@ -174,7 +174,8 @@ def _count_characters(value: Any, record: Record, field: str, depth: int = 0) ->
             half = f"half a character (\\u{ord(lone[0]):04x} without its other half)"
             raise record.error(field, f"{half}; write the character itself, or both halves")
         return len(value)
-    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    inner = [*value, *value.values()] if isinstance(value, dict) else value
+    inner = inner if isinstance(inner, list | tuple) else ()
     return sum(_count_characters(one, record, field, depth + 1) for one in inner)
 
 
@@ -193,7 +194,7 @@ def parse_item(item: Any, where: str) -> Example:
             record.text(field)  # raises if it is not a text
     name, shards, answer = record["task"], record["shards"], record["answer"]
     task = tasks.find(name)
-    if not isinstance(shards, list) or not shards:
+    if not isinstance(shards, list | tuple) or not shards:
         raise record.error("shards", "expected a non-empty list of texts")
     for number, shard in enumerate(shards, 1):
         # LiC's summaries begin with an empty shard; they are read but never played.

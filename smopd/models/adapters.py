@@ -17,16 +17,14 @@ import torch
 import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
-from smopd.models.adapter_files import CONFIG, STUDENT, WEIGHTS, Tensors, load_adapter
+from smopd.models.adapter_files import CONFIG, STUDENT, TEACHER, WEIGHTS, Tensors, load_adapter
 from smopd.models.loading import lora_targets
 from smopd.seeds import derive
 from smopd.settings import LoraSettings
-
-TEACHER = "teacher"
 
 
 def attach(
@@ -131,16 +129,6 @@ def merged(model: torch.nn.Module) -> Iterator[None]:
 
 def save_teacher(model: torch.nn.Module, path: Path) -> None:
     save_file({name: p.detach().cpu().contiguous() for name, p in teacher_parameters(model).items()}, path)
-
-
-@torch.no_grad()
-def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
-    """Fill adapter matrices from a safetensors file with exactly the same names and shapes."""
-    saved = load_file(path)
-    if set(saved) != set(into):
-        raise UserError(f"{path}: holds other adapter matrices than this model; it belongs to another run")
-    for name, tensor in saved.items():
-        into[name].copy_(tensor)
 
 
 @dataclass(frozen=True)

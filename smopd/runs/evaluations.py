@@ -23,7 +23,7 @@ from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
 from smopd.files import append_jsonl, digest, file_digest, new_folder
-from smopd.models.checksums import WEIGHTS, checkpoints
+from smopd.models.adapter_files import WEIGHTS, checkpoints
 from smopd.runs.layout import CONFIG, EVAL, EVALUATED, is_run, read_rows
 from smopd.tracking import Track, quiet
 
@@ -55,8 +55,8 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Eva
     gone = []
     for row in rows.values():
         folder, settings = run / row["folder"], tuple(row["settings"])
-        known = load_identity(folder) if folder.is_dir() else {}
-        there = bool(known) and digest(known) == row["of"]
+        known = load_identity(folder)
+        there = digest(known) == row["of"]
         summary = load_summary(folder) if there else None
         listed = Evaluated(folder, row["folder"], row["side"], known, summary, settings)
         if there:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,9 @@ from smopd.config import Config, load_config
 from smopd.errors import UserError
 from smopd.files import explain_os_errors, new_folder, read_json, require_writable, write_json, write_text
 from smopd.lazy import torch
-from smopd.models.adapter_files import CONFIG, WEIGHTS, first_line, load_adapter, resolve_adapter
-from smopd.models.checksums import checkpoints
-from smopd.models.loading import load_generation_config, load_model
+from smopd.models import ChatModel, load_model, resolve_adapter
+from smopd.models.adapter_files import CONFIG, checkpoints, copy_adapter, first_line, load_adapter
+from smopd.models.loading import load_generation_config
 from smopd.runs.layout import CHECKPOINTS
 from smopd.runs.model_card import model_card, public
 from smopd.runs.run import Run
@@ -41,19 +39,20 @@ def export(
     run, adapter = _find(source, checkpoint)
     config = Run(run).config if run else _config_of(adapter)
     wanted = "" if adapter_only else dtype or config.model.dtype
-    write: Callable[[Path], None] = partial(_copy_adapter, config, adapter)
-    if wanted:
-        write = _model_writer(config, adapter, wanted, track)
+    chat = _merge(config, adapter, wanted, track) if wanted else None
     with explain_os_errors(f"{out}: the model cannot be written"), new_folder(out) as unfinished:
         with track(f"writing {out}"):
-            write(unfinished)
+            if chat:
+                _write_model(config, chat, unfinished)
+            else:
+                _write_adapter(config, adapter, unfinished)
         write_text(unfinished / "README.md", model_card(name or out.name, config, adapter, run, wanted))
     written = sorted(path.name for path in out.iterdir())
     summary = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
     return {**summary, "dtype": wanted or None, "files": written}
 
 
-def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> Callable[[Path], None]:
+def _merge(config: Config, adapter: Path, wanted: str, track: Track) -> ChatModel:
     # Merge in the wider of the two, and round once.
     wide = "float32" if "float32" in (wanted, config.model.dtype) else wanted
     plain = {"quantize": "none", "dtype": wide, "adapter": ""}
@@ -66,26 +65,25 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
         except (ValueError, RuntimeError) as error:
             problem = f"the adapter cannot be merged into the model: {first_line(error)}"
             raise UserError(f"{adapter}: {problem}") from None
-        model = merged.to(getattr(torch, wanted))
+        return replace(chat, model=merged.to(getattr(torch, wanted)))
+
+
+def _write_model(config: Config, chat: ChatModel, folder: Path) -> None:
     from transformers import GenerationConfig
 
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
-
-    def write(folder: Path) -> None:
-        model.save_pretrained(folder)
-        # After `save_pretrained`, which refuses some published settings (greedy, with a temperature).
-        write_text(folder / "generation_config.json", generation.to_json_string())
-        chat.renderer.tokenizer.save_pretrained(folder)
-
-    return write
+    chat.model.save_pretrained(folder)
+    # After `save_pretrained`, which refuses some published settings (greedy, with a temperature).
+    write_text(folder / "generation_config.json", generation.to_json_string())
+    chat.renderer.tokenizer.save_pretrained(folder)
 
 
-def _copy_adapter(config: Config, adapter: Path, folder: Path) -> None:
+def _write_adapter(config: Config, adapter: Path, folder: Path) -> None:
     """Copy the adapter, with the public name of its base instead of a path on this machine."""
     folder.mkdir(parents=True)
-    settings = read_json(adapter / CONFIG)
-    write_json(folder / CONFIG, settings | {"base_model_name_or_path": public(config.model.path)})
-    shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
+    copy_adapter(adapter, folder)
+    settings = read_json(adapter / CONFIG) | {"base_model_name_or_path": public(config.model.path)}
+    write_json(folder / CONFIG, settings)
 
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:

@@ -11,7 +11,7 @@ from smopd.evaluation.finished import Evaluation, SelfDescribing
 from smopd.files import read_json, read_jsonl
 from smopd.formatting import percent
 from smopd.frames import messages, table
-from smopd.models.checksums import checkpoints
+from smopd.models.adapter_files import checkpoints
 from smopd.runs import layout
 from smopd.runs.evaluations import Evaluated, evaluations_of, evaluations_to_compare
 
@@ -46,25 +46,25 @@ class Run(SelfDescribing):
     def steps(self) -> list[Row]:
         """The metrics of every step, with its timings."""
         seconds = {row["step"]: row for row in self.timings}
-        return [row | seconds.get(row["step"], {}) for row in self._read(layout.METRICS)]
+        return [row | seconds.get(row["step"], {}) for row in layout.read_rows(self.path, layout.METRICS)]
 
     @property
     def timings(self) -> list[Row]:
-        return self._read(layout.TIMINGS)
+        return layout.read_rows(self.path, layout.TIMINGS)
 
     @property
     def starts(self) -> list[Row]:
-        return self._read(layout.STARTS)
+        return layout.read_rows(self.path, layout.STARTS)
 
     @property
     def warnings(self) -> list[Row]:
         """The warnings given: step, cause, warning."""
-        return self._read(layout.WARNINGS)
+        return layout.read_rows(self.path, layout.WARNINGS)
 
     @property
     def training_evaluations(self) -> list[Row]:
         """The accuracies measured during training: step, metric, value."""
-        return self._read(layout.EVALUATIONS)
+        return layout.read_rows(self.path, layout.EVALUATIONS)
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -92,9 +92,6 @@ class Run(SelfDescribing):
     def evaluated(self) -> tuple[list[Evaluated], list[Evaluated]]:
         """The run's evaluations, finished or not, and the listed ones that are no longer there."""
         return evaluations_of(self.path, self.config)
-
-    def _read(self, name: str) -> list[Row]:
-        return layout.read_rows(self.path, name)
 
     # --- for users
 

@@ -18,7 +18,7 @@ from smopd.config_io import to_toml
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import STEP, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
-from smopd.models.checksums import checkpoints, damage, step_of
+from smopd.models.adapter_files import checkpoints, damage, step_of
 from smopd.runs import checkpoint, layout, tokens
 from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
 

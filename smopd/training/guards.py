@@ -5,6 +5,7 @@ evaluations only, so a resumed run gives the same ones as an uninterrupted run.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import sqrt
 from statistics import fmean
 from typing import Any
@@ -66,8 +67,7 @@ class Watched:
 def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, examples: int = 0) -> None:
     """Log the warnings that are due and new, and record them in the run folder."""
     known = {row["cause"] for row in folder.warnings()}
-    watched = Watched(config, plan, folder.metrics(), folder.evaluations(), examples)
-    for cause, message in due(watched):
+    for cause, message in due(Watched(config, plan, folder.metrics(), folder.evaluations(), examples)):
         if cause not in known:
             known.add(cause)
             log.warning("step %d: %s", step, message)
@@ -94,7 +94,7 @@ def _drops(cap: Cap) -> bool:
 
 def _suggest_uncapping(config: Config, term: str) -> str:
     helpful = []
-    for name, value in _remedies(config, "clipped").items():
+    for name, value in config.objective.remedies.get("clipped", {}).items():
         section = config.objective.model_copy(update={name: value})
         try:
             plan = plan_of(config.model_copy(update={"objective": section}))
@@ -106,26 +106,19 @@ def _suggest_uncapping(config: Config, term: str) -> str:
     return f"--set {', or '.join(helpful)}" if helpful else other
 
 
-def _remedies(config: Config, cause: str) -> dict[str, Any]:
-    return dict(config.objective.remedies.get(cause, {}))
-
-
 def _check_rewards(watched: Watched) -> Iterator[Due]:
     judged = [row for row in watched.rows if row.get("outcome") is not None]
-    last = len(judged)
-    while last and judged[last - 1]["outcome"] == 0:
-        last -= 1
-    zero = judged[last:]
+    zero = list(takewhile(lambda row: row["outcome"] == 0, reversed(judged)))
+    before = [row["outcome"] for row in judged[: len(judged) - len(zero)]]
     counts = _verdict_counts(zero)
     total = sum(counts.values())
     if len(zero) < ZERO_STEPS or total < ZERO_VERDICTS:
         return
     odd = ", ".join(f"{count} {status}" for status, count in counts.items() if count and status != "ok")
     issue = f"none of {total} final answers in {len(zero)} steps was right" + (f" ({odd})" if odd else "")
-    if last:
-        best = max(row["outcome"] for row in judged[:last])
+    if before:
         way = "lower optim.lr, look at the clipped shares, and go back to an earlier checkpoint"
-        yield "no longer right", f"{issue}, and up to {best:.0%} were before: {way}"
+        yield "no longer right", f"{issue}, and up to {max(before):.0%} were before: {way}"
     else:
         way = "read some in rollouts/; does the model solve FULL (smopd eval --views full), and do right"
         way += " answers verify (smopd data check)? else train on easier examples"
@@ -192,7 +185,7 @@ def _check_staleness(watched: Watched) -> Iterator[Due]:
 
 
 def _check_full(watched: Watched) -> Iterator[Due]:
-    helpful = [f"objective.{name}" for name in _remedies(watched.config, "FULL")]
+    helpful = [f"objective.{name}" for name in watched.config.objective.remedies.get("FULL", {})]
     way = f"give the whole task more weight ({', '.join(helpful)}), " if helpful else ""
     way += "lower optim.lr, or take an earlier checkpoint"
     values = [row["value"] for row in watched.evaluations if row["metric"] == "full"]

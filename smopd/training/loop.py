@@ -19,7 +19,7 @@ from peft import PeftModel
 from smopd.chat import Renderer
 from smopd.config import Config, plan_of
 from smopd.data import Example
-from smopd.data.trial import refuse_failing_verifiers
+from smopd.data.check import refuse_failing_verifiers
 from smopd.errors import EngineLost, UserError
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import StudentAdapter, adapter_parameters, attach, merged, update_teacher
@@ -72,9 +72,8 @@ class Trainer:
         scored = self.model, self.renderer, self.plan
         self.scorer = StepScorer(*scored, config.train, self.processes, self.sharded)
         self.student, optim = self.scorer.student, config.optim
-        self.optimizer = torch.optim.AdamW(
-            self.student, optim.lr, (optim.beta1, optim.beta2), optim.eps, optim.weight_decay
-        )
+        betas = optim.beta1, optim.beta2
+        self.optimizer = torch.optim.AdamW(self.student, optim.lr, betas, optim.eps, optim.weight_decay)
         self.cause = ""  # why the last step without a gradient had none
         if self.sharded:
             sharding.shard(self.model)

@@ -55,8 +55,7 @@ def _count_kept(scored: Scored) -> int:
 def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
     """Say which part of a term is NaN or, unless `finite`, infinite (a cap makes infinities finite)."""
     for name, what in (("divergence", "loss"), ("weight", f"token weight ({part_name(term.tokens)})")):
-        columns = [getattr(stats, name) for _, stats in _collect_scored(losses, term)]
-        columns = [column for column in columns if column is not None]
+        columns = [c for _, s in _collect_scored(losses, term) if (c := getattr(s, name)) is not None]
         if bad := sum(int((c.isnan() if finite else ~c.isfinite()).sum()) for c in columns):
             return f"the {what} is not finite on {bad} of {sum(map(len, columns))} tokens"
     whole = all(loss.terms[term.name].value.isfinite() for loss in losses)
@@ -92,8 +91,7 @@ def _find_moving(
     for term in plan.scored:
         tokens = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
         replies_now = sum(len(numbers) for (_, name), numbers in wanted.items() if name == term.name)
-        unscored = replies_now > len(tokens)
-        if unscored or (tokens and any(d.has_gradient.any() for d in decide(term, tokens))):
+        if replies_now > len(tokens) or (tokens and any(d.has_gradient.any() for d in decide(term, tokens))):
             moving.add(term.name)
     return moving
 

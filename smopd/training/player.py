@@ -69,7 +69,8 @@ class StepPlayer:
         for some in [jobs] if continuous else by_play:
             sampled = iter(self.driver.play_all([job.request for job in some if job.request], continuous))
             for job in some:
-                talk = next(sampled) if job.request else self._recite(job.example)
+                example = job.example
+                talk = next(sampled) if job.request else self.driver.recite(example, reference_reply(example))
                 talk.context = None  # no longer needed; gathering it would pickle the tokenizer
                 played[job.step][job.place].append((job.play, talk))
         return list(played.values())
@@ -77,19 +78,15 @@ class StepPlayer:
     def _jobs(self, step: int) -> list[_Job]:
         """List the conversations of this process's share of a step, play by play."""
         seed, items, plays = self.config.seed, self.items(step), self.plan.plays
+        draw = (seed, "rollout", step)
         chosen = [drawn_plays(plays, (seed, step), example, sample) for example, sample in items]
         jobs = []
         for number, play in enumerate(plays):
-            turns = play.turns_at(step)
             for place, (example, sample) in enumerate(items):
                 if play in chosen[place]:
-                    draw = (seed, "rollout", step)
-                    request = ConversationRequest(example, play.view, draw, sample, turns)
+                    request = ConversationRequest(example, play.view, draw, sample, play.turns_at(step))
                     jobs.append(_Job(step, place, number, example, None if play.reference else request))
         return jobs
-
-    def _recite(self, example: Example) -> Conversation:
-        return self.driver.recite(example, reference_reply(example))
 
     def of_all(self, step: int) -> list[tuple[Example, int]]:
         """Example and sample number of every rollout of a step, on all processes."""

@@ -22,9 +22,8 @@ from smopd.config import Config, load_config, settings_hash
 from smopd.errors import UserError
 from smopd.machine import code_version
 from smopd.models import load_model
-from smopd.models.adapter_files import STUDENT
+from smopd.models.adapter_files import REQUIRED, STUDENT, damage, seal
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
-from smopd.models.checksums import REQUIRED, damage, seal
 from smopd.runs.writer import RunFolder
 
 CONFIG = load_config("pocket")
