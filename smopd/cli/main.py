@@ -177,6 +177,7 @@ def train(
     config = load_config(recipe, set_ or [], method)
     out = out or Path("runs") / f"{Path(recipe).stem}-{config.method}-seed{config.seed}"
     permit(allow_unsandboxed)
+    from smopd.models.adapter_files import checkpoints
     from smopd.runs.writer import RunFolder
 
     folder = RunFolder(out, config)
@@ -186,11 +187,11 @@ def train(
 
     def describe_saved() -> str:
         saved = f"; everything is saved in {out}. {GOES_ON}"
-        return saved if folder.checkpoints() else " before the first checkpoint"
+        return saved if checkpoints(out) else " before the first checkpoint"
 
     with stoppable(describe_saved):
         train_run(config, folder, track, training_note)
-    checkpoint, rows, warned = str(folder.checkpoints()[-1]), folder.metrics(), folder.warnings()
+    checkpoint, rows, warned = str(checkpoints(out)[-1]), folder.metrics(), folder.warnings()
     lacking, lines = not_judged(rows), []
     if lacking:
         counts = ", ".join(f"{count} {status}" for status, count in lacking.items())

@@ -78,7 +78,7 @@ def _read_config(folder: Path) -> LoraConfig:
     if not isinstance(tree, dict) or tree.get("peft_type") != "LORA":
         kind = repr(tree.get("peft_type"))[:40] if isinstance(tree, dict) else "something else"
         raise UserError(f"{file}: expected the settings of a LoRA adapter (peft_type LORA), found {kind}")
-    r, alpha = tree.get("r"), tree.get("lora_alpha")
+    r, alpha = tree.get("r", 0), tree.get("lora_alpha", 0)
     if type(r) is not int or r < 1 or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
         raise UserError(f"{file}: r and lora_alpha must be positive numbers; {COPY}")
     if tree.get("megatron_config"):  # PEFT would import whatever module `megatron_core` names

@@ -27,19 +27,17 @@ from smopd.seeds import derive
 from smopd.settings import LoraSettings
 
 
-def attach(
-    base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: Path | None = None
-) -> PeftModel:
+def attach(base: PreTrainedModel, lora: LoraSettings, seed: int, adapter: Path | None = None) -> PeftModel:
     """Wrap the base with a trainable student and a frozen teacher that equals it in every parameter."""
     if adapter:
         model = load_adapter(base, adapter, trainable=True)
     else:
-        sizes = {"r": settings.r, "lora_alpha": settings.alpha, "lora_dropout": settings.dropout}
-        targets = lora_targets(base, settings.targets)
-        lora = LoraConfig(target_modules=targets, task_type="CAUSAL_LM", **sizes)  # type: ignore[arg-type]
+        sizes = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+        targets = lora_targets(base, lora.targets)
+        config = LoraConfig(target_modules=targets, task_type="CAUSAL_LM", **sizes)  # type: ignore[arg-type]
         torch.manual_seed(derive(seed, "lora"))
         try:
-            model = get_peft_model(base, lora, adapter_name=STUDENT)
+            model = get_peft_model(base, config, adapter_name=STUDENT)
         except ValueError as error:
             raise UserError(f"lora.targets: {error}") from None
     model.add_adapter(TEACHER, model.peft_config[STUDENT])
@@ -187,5 +185,4 @@ def compute_in_base_type(model: torch.nn.Module) -> None:
 
 def base_type(model: torch.nn.Module) -> torch.dtype:
     """The type that a model computes in: that of its embeddings, whatever its quantised weights are."""
-    weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[operator]
-    return weight.dtype
+    return model.get_input_embeddings().weight.dtype  # type: ignore[operator]

@@ -72,6 +72,7 @@ def load(
     """Load a checkpoint; return its step. `earlier`: former settings of the run, accepted in checkpoints."""
     from safetensors.torch import load_file
 
+    student = adapter_files.read_adapter(folder)[1]  # raises if the checkpoint is damaged
     state = read_json(folder / "state.json")
     if state["settings"] not in {settings_hash(known) for known in (config, *earlier)}:
         there = f"hash {state['settings']}, smopd {state['smopd']}"
@@ -79,7 +80,7 @@ def load(
         advice = "move it away or choose another --out"
         raise UserError(f"{folder}: belongs to a run of other settings ({there}; {here}); {advice}")
     try:
-        fill_adapter(model, adapter_files.read_adapter(folder)[1], folder)
+        fill_adapter(model, student, folder)
         fill_adapter(model, load_file(folder / TEACHER_WEIGHTS), folder, TEACHER)
         optimizer.load_state_dict(_load_optimizer(folder))
     except UserError:

@@ -52,9 +52,7 @@ class Columns:
     pieces: dict[int, str] = field(default_factory=dict)
 
 
-def token_columns(
-    ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan, renderer: Renderer
-) -> Columns:
+def token_columns(ids: list[str], losses: Sequence[RolloutLoss], plan: Plan, renderer: Renderer) -> Columns:
     """Collect a step's columns; `ids` are those of the rollouts' examples."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in [*TYPES, VIEW, "top_tokens", "top_logps"]}
     terms = [term.name for term in plan.terms]
@@ -85,7 +83,7 @@ def token_columns(
     selecting = [term.name for term in plan.terms if term.selects]
     occurring = set(tensors["token"].unique().tolist()).union(*(o.ids() for o in others.values()))
     pieces = renderer.pieces(sorted(occurring))
-    return Columns(tensors, list(ids), terms, selecting, [*map(str, views)], others, pieces)
+    return Columns(tensors, ids, terms, selecting, [*map(str, views)], others, pieces)
 
 
 def teacher_contexts(

@@ -89,7 +89,7 @@ class RunFolder:
         except (OSError, SafetensorError) as error:
             where = getattr(error, "filename", None) or path
             why = getattr(error, "strerror", None) or str(error).rpartition("I/O error: ")[2]
-            sound = next((c for c in reversed(self.checkpoints()) if damage(c) is None), None)
+            sound = next((c for c in reversed(checkpoints(self.path)) if damage(c) is None), None)
             safe, then = "No checkpoint is complete yet", "starts over"
             if sound:
                 safe, then = f"The last complete checkpoint (step {step_of(sound)}) is intact", "continues"
@@ -144,10 +144,6 @@ class RunFolder:
         values = {row["step"]: row["value"] for row in rows if steps is None or row["step"] in steps}
         return max(values.items(), key=lambda pair: (pair[1], -pair[0]), default=None)
 
-    def checkpoints(self) -> list[Path]:
-        """Complete checkpoints, oldest first."""
-        return checkpoints(self.path)
-
     def save_checkpoint(
         self, step: int, model: PeftModel, optimizer: Optimizer, keep: int,
         more: Callable[[Path], None] | None = None,
@@ -163,7 +159,7 @@ class RunFolder:
 
     def prune(self, keep: int, upto: int | None = None) -> None:
         """Delete checkpoints (up to `upto`) except the newest `keep` undamaged ones and the best."""
-        folders = [c for c in self.checkpoints() if upto is None or step_of(c) <= upto]
+        folders = [c for c in checkpoints(self.path) if upto is None or step_of(c) <= upto]
         sound = [c for c in folders if c not in self._damaged]
         best = self.best({step_of(c) for c in sound})
         for old in folders if sound else []:
@@ -174,7 +170,7 @@ class RunFolder:
     def latest_valid_checkpoint(self) -> Path | None:
         """The newest undamaged checkpoint, or None; a UserError if all are damaged."""
         problems: list[str] = []
-        for folder in reversed(self.checkpoints()):
+        for folder in reversed(checkpoints(self.path)):
             if (problem := damage(folder)) is None:
                 for line in problems:
                     log.warning("%s; %s is used, and the steps after it are repeated", line, folder.name)
@@ -192,8 +188,6 @@ class RunFolder:
         chosen = only or self.latest_valid_checkpoint()
         if chosen is None:
             return 0
-        if only and (problem := damage(only)):
-            raise UserError(f"{only}: damaged: {problem}")
         earlier = earlier_settings(self.config, layout.read_rows(self.path, layout.STARTS))
         return checkpoint.load(chosen, model, optimizer, self.config, earlier)
 

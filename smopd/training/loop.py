@@ -237,8 +237,7 @@ class Trainer:
         if train.save_tokens:
             columns = token_columns([r.example.id for r in rollouts], losses, self.plan, self.renderer)
             peers = Peers(rollouts, moment.draw, moment.done)
-            contexts = teacher_contexts(losses, self.plan, peers, self.renderer)
-            self.folder.save_tokens(step, columns, contexts)
+            self.folder.save_tokens(step, columns, teacher_contexts(losses, self.plan, peers, self.renderer))
         self.folder.add_metrics(row)
 
     def sampling(self, version: int) -> Any:

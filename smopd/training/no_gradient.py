@@ -15,7 +15,7 @@ Scored = list[tuple[Reply, TokenStats]]  # the replies of one term
 
 
 def explain(
-    rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment, finite: bool
+    rollouts: list[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment, finite: bool
 ) -> tuple[str, bool]:
     """Return the cause, and whether more such steps should stop the run: not if other verdicts would have
     given a gradient (as in groups that are all right or all wrong), nor while conversations are cut short and
@@ -62,9 +62,7 @@ def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool
     return "" if whole else f"the turn weight ({part_name(term.turns)}) is not finite"
 
 
-def _explain_missing(
-    rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment
-) -> str:
+def _explain_missing(rollouts: list[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment) -> str:
     if not scored:
         chosen = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
         count = sum(bool(reply.tokens) for reply in chosen)
@@ -80,9 +78,7 @@ def _explain_missing(
     return f"the token weight kept none of {tokens} tokens ({part_name(term.tokens)})"
 
 
-def _find_moving(
-    rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment
-) -> set[str]:
+def _find_moving(rollouts: list[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment) -> set[str]:
     """The terms with a token that gets a gradient, or with a reply that was not scored."""
     replies = [r.replies() for r in rollouts]
     _, _, wanted = scoring_requests(replies, plan, moment, Peers(rollouts, moment.draw, moment.done))

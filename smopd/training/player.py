@@ -117,7 +117,7 @@ class StepPlayer:
         places = range((step - 1) * batch, step * batch)
         return [self.examples[order(place // count)[place % count]] for place in places]
 
-    def turn_accuracy(self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int) -> dict[str, float]:
+    def turn_accuracy(self, all_rollouts: list[Rollout], model: PeftModel, step: int) -> dict[str, float]:
         """Turn accuracy of the student and, every `train.teacher_every` steps, of the teacher. Collective."""
         talks = [c for rollout in self.processes.share(all_rollouts) for c in rollout.conversations]
         expected = [(talk.whole - 1, expected_so_far(talk)) for talk in talks]
@@ -128,9 +128,7 @@ class StepPlayer:
         right = {k: self.processes.gather([v.correct for v in judged]) for k, judged in verdicts.items()}
         return {name: sum(correct) / len(correct) for name, correct in right.items() if correct}
 
-    def _teacher_verdicts(
-        self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int
-    ) -> list[Verdict]:
+    def _teacher_verdicts(self, all_rollouts: list[Rollout], model: PeftModel, step: int) -> list[Verdict]:
         """Let the teacher reply to some of the step's middle turns in its clean context, and verify that."""
         places = [(r.example, t, r.sample) for r in all_rollouts for t in range(len(r.example.shards) - 1)]
         known = [(*place, partial) for place in places if (partial := told_so_far(*place[:2]))]

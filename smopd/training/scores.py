@@ -115,14 +115,13 @@ class _MicroBatch:
 
             rows = [lengths[unit.reply] for unit in units]
             names = f"term {', '.join(repr(term.name) for term in units[0].terms)}"
-            student = torch.cat([students[unit.reply] for unit in units])
-            teacher = torch.cat([teachers.get(k, students[self.units[k].reply]).detach() for k in numbers])
-            tokens = torch.cat([self.tokens[unit.reply] for unit in units])
-            further = torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None
             with calling(None, names.__str__):
                 columns = self.path.token_stats(
-                    student, teacher, self.head, tokens, list(losses), lengths=rows, decide=decisions,
-                    auxiliary=further, alternatives=alternatives,
+                    torch.cat([students[unit.reply] for unit in units]),
+                    torch.cat([teachers.get(k, students[self.units[k].reply]).detach() for k in numbers]),
+                    self.head, torch.cat([self.tokens[unit.reply] for unit in units]), list(losses),
+                    lengths=rows, decide=decisions, alternatives=alternatives,
+                    auxiliary=torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None,
                 )  # fmt: skip
             for column_number, column in enumerate(columns):
                 for unit, of_reply in zip(units, column.split(rows), strict=True):

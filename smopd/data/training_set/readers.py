@@ -70,11 +70,8 @@ def mbpp(raw: Path) -> Iterator[Item | str]:
     """Every task of mbpp.jsonl: its text, then the asserts that fit; they tell the signature, one a shard."""
     for row in read_rows(_require(raw, "code", MBPP)):
         text, tests = normalise(row.text("text")), row["test_list"]
-        if (
-            not isinstance(tests, list)
-            or not tests
-            or not all(isinstance(t, str) and t.strip() for t in tests)
-        ):
+        asserts = isinstance(tests, list) and all(isinstance(t, str) and t.strip() for t in tests)
+        if not asserts or not tests:
             raise row.error("test_list", "expected a list of asserts")
         shown: list[str] = []
         for test in (t.strip() for t in tests):
