@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.training import TrainingCall, run_training
 from smopd.config_io import flatten
-from smopd.data.columns import rereadable
+from smopd.data.reading import rereadable
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.files import explain_os_errors, write_text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,7 @@ def sweep(checkpoints: Path) -> None:
 
 def load(
     folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config,
-    earlier: Sequence[Config] = (),
+    earlier: Iterable[Config] = (),
 ) -> int:  # fmt: skip
     """Load a checkpoint; return its step. `earlier`: former settings of the run, accepted in checkpoints."""
     from safetensors.torch import load_file

@@ -16,7 +16,7 @@ a row per rollout. smopd/study/calibration.py and smopd/viewer/ read the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,23 +88,22 @@ def token_columns(ids: list[str], losses: Sequence[RolloutLoss], plan: Plan, ren
 
 def teacher_contexts(
     losses: Iterable[RolloutLoss], plan: Plan, peers: Peers, renderer: Renderer
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """The teacher's contexts of each scored reply (term, view, turn): a row per rollout."""
-    rows = []
     for loss in losses:
         replies = []
         for term in plan.terms:
             for reply in loss.terms[term.name].replies if term.teacher and term.name in loss.terms else ():
                 contexts: list[dict[str, Any]] = []
                 for weight, context in contexts_of(term, reply, peers):
-                    if isinstance(context, tuple):  # token ids
-                        contexts.append({"weight": weight, "text": renderer.tokenizer.decode(list(context))})
-                    else:
-                        contexts.append({"weight": weight, "messages": context})
+                    ids = isinstance(context, tuple)
+                    text = (
+                        {"text": renderer.tokenizer.decode(list(context))} if ids else {"messages": context}
+                    )
+                    contexts.append({"weight": weight, **text})
                 place = {"term": term.name, "view": reply.view, "turn": reply.turn}
                 replies.append({**place, "contexts": contexts})
-        rows.append({"replies": replies})
-    return rows
+        yield {"replies": replies}
 
 
 def write(path: Path, columns: Columns) -> None:

@@ -6,21 +6,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from smopd.config import Config, load_config
-from smopd.config_io import to_toml
+from smopd.config import MAY_CHANGE, Config, load_config
+from smopd.config_io import flatten, leaves, nest, scalar, to_toml
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import STEP, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
 from smopd.models.adapter_files import checkpoints, damage, step_of
 from smopd.runs import checkpoint, layout, tokens
-from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -30,6 +29,8 @@ log = logging.getLogger("smopd")
 # What a run killed at its very beginning may leave.
 UNFINISHED = {layout.LOCK, INPUTS, f"{layout.CONFIG}.partial"}
 TIMES = "seconds/"
+RECORDED = ("train.steps", "train.checkpoint_every", "train.eval_every", "train.patience")
+Changes = dict[str, tuple[Any, Any]]  # setting -> (value in the run folder, value now)
 
 
 class RunFolder:
@@ -196,7 +197,7 @@ class RunFolder:
         with self._explain_write_errors(path):
             write_jsonl(path, rows)
 
-    def save_tokens(self, step: int, columns: tokens.Columns, contexts: list[dict[str, Any]]) -> None:
+    def save_tokens(self, step: int, columns: tokens.Columns, contexts: Iterable[dict[str, Any]]) -> None:
         path = layout.step_file(self.path, layout.TOKENS, step, ".safetensors")
         with self._explain_write_errors(path):
             write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)
@@ -207,3 +208,64 @@ def _remove_empty(folders: list[Path]) -> None:
     with suppress(OSError):  # not empty: the run has begun
         for folder in folders:
             folder.rmdir()
+
+
+# --- which settings may change when a run is resumed
+#
+# Always those that no result depends on (MAY_CHANGE), and those in RECORDED, of which the steps can only
+# increase. A change of the latter is written into starts.jsonl, so that older checkpoints are still accepted.
+# Any other is refused.
+def changes(stored: Config, now: Config) -> Changes:
+    """Return the settings that differ and must be recorded or refused."""
+    old, new = flatten(stored.model_dump()), flatten(now.model_dump())
+    pairs = {key: (old.get(key), new.get(key)) for key in old | new if not key.startswith(MAY_CHANGE)}
+    return {key: (before, after) for key, (before, after) in pairs.items() if before != after}
+
+
+def refused(changed: Changes) -> list[str]:
+    lines = []
+    for key, (old, new) in changed.items():
+        if key not in RECORDED:
+            lines.append(f"{key}: {_format_value(old)} in the run folder, {_format_value(new)} now")
+        elif key == "train.steps" and new < old:
+            lines.append(f"{key}: {old} in the run folder, {new} now: a run can be lengthened, not shortened")
+    return lines
+
+
+def of_all_steps(config: Config, before: int) -> list[str]:
+    """Return a line for everything else that depends on the number of steps, which was `before`."""
+    steps, lines = config.train.steps, []
+    if config.optim.schedule != "constant":
+        falls = f"optim.schedule = {config.optim.schedule} falls to zero at the last step"
+        lines.append(f"{falls}: until now at step {before}, from here on at step {steps}")
+    values = flatten(config.model_dump())
+    for key, field in leaves(type(config)).items():
+        extra = field.json_schema_extra
+        if not isinstance(extra, dict) or not extra.get("share_of_steps"):
+            continue
+        table, idle = key.rpartition(".")[0], dict[str, Any](extra.get("idle") or {})  # type: ignore[arg-type]
+        if values[key] and not any(values[f"{table}.{name}"] == value for name, value in idle.items()):
+            share, value = f"{key} = {values[key]:.3g} is a share of all steps", values[key]
+            lines.append(f"{share}: {value * before:.4g} steps until now, {value * steps:.4g} now")
+    return lines
+
+
+def lengthened_message(config: Config, before: int) -> str:
+    lengthened = f"lengthened from {before} to {config.train.steps} steps"
+    if lines := of_all_steps(config, before):
+        unlike = "the steps so far are not those of a run that was this long from its beginning"
+        return "\n  ".join([f"{lengthened}; {unlike}:", *lines])
+    return f"{lengthened}; it ends as a run that was this long from its beginning"
+
+
+def earlier_settings(config: Config, starts: list[dict[str, Any]]) -> Iterator[Config]:
+    """The settings the run had before each recorded change, newest first."""
+    values = flatten(config.model_dump())
+    for row in reversed(starts):
+        if undone := {key: pair[0] for key, pair in row.get("changed", {}).items() if key in RECORDED}:
+            values |= undone
+            yield type(config).model_validate(nest(values))
+
+
+def _format_value(value: Any) -> str:
+    return "nothing" if value is None else scalar(value)

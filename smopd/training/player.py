@@ -1,6 +1,6 @@
 """The first half of a step: draw examples, play them, verify and grade. Each process plays its share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -75,18 +75,16 @@ class StepPlayer:
                 played[job.step][job.place].append((job.play, talk))
         return list(played.values())
 
-    def _jobs(self, step: int) -> list[_Job]:
+    def _jobs(self, step: int) -> Iterator[_Job]:
         """List the conversations of this process's share of a step, play by play."""
         seed, items, plays = self.config.seed, self.items(step), self.plan.plays
         draw = (seed, "rollout", step)
         chosen = [drawn_plays(plays, (seed, step), example, sample) for example, sample in items]
-        jobs = []
         for number, play in enumerate(plays):
             for place, (example, sample) in enumerate(items):
                 if play in chosen[place]:
                     request = ConversationRequest(example, play.view, draw, sample, play.turns_at(step))
-                    jobs.append(_Job(step, place, number, example, None if play.reference else request))
-        return jobs
+                    yield _Job(step, place, number, example, None if play.reference else request)
 
     def of_all(self, step: int) -> list[tuple[Example, int]]:
         """Example and sample number of every rollout of a step, on all processes."""
