@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -50,17 +51,13 @@ def attach(base: PreTrainedModel, lora: LoraSettings, seed: int, adapter: Path |
 
 
 def _parameters(model: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
+    """An adapter's LoRA matrices by a name that student and teacher share."""
     part, named = f".{adapter}.", model.named_parameters()
     return {n.replace(part, "."): p for n, p in named if "lora_" in n and part in n}
 
 
-def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The student's LoRA matrices by a name they share with the teacher's."""
-    return _parameters(model, STUDENT)
-
-
-def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return _parameters(model, TEACHER)
+student_parameters = partial(_parameters, adapter=STUDENT)
+teacher_parameters = partial(_parameters, adapter=TEACHER)
 
 
 def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:

@@ -152,7 +152,9 @@ def evaluate_side(
     from smopd.evaluation.session import evaluate_into, identity
 
     wanted: dict[str, Any] = json.loads(json.dumps(identity(config, examples, adapter)))
-    place = out or _find_or_choose_folder(run, side, config, wanted)
+    new = evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+    there = (file.parent for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")))
+    place = out or next((folder for folder in there if load_identity(folder) == wanted), new)
     if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
         begin()
         log.info("the same evaluation of the base is in %s: taken over", same)
@@ -167,12 +169,6 @@ def evaluate_side(
     summary = evaluate_into(place, config, examples, side, adapter, begun, track)
     list_evaluation(run, place, side, digest(wanted), settings)
     return place, summary, finished
-
-
-def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
-    folders = [file.parent for file in sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
-    new = evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
-    return next((folder for folder in folders if load_identity(folder) == wanted), new)
 
 
 def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:

@@ -96,11 +96,10 @@ def teacher_contexts(
             for reply in loss.terms[term.name].replies if term.teacher and term.name in loss.terms else ():
                 contexts: list[dict[str, Any]] = []
                 for weight, context in contexts_of(term, reply, peers):
-                    ids = isinstance(context, tuple)
-                    text = (
-                        {"text": renderer.tokenizer.decode(list(context))} if ids else {"messages": context}
-                    )
-                    contexts.append({"weight": weight, **text})
+                    if isinstance(context, tuple):  # token ids
+                        contexts.append({"weight": weight, "text": renderer.tokenizer.decode(list(context))})
+                    else:
+                        contexts.append({"weight": weight, "messages": context})
                 place = {"term": term.name, "view": reply.view, "turn": reply.turn}
                 replies.append({**place, "contexts": contexts})
         yield {"replies": replies}

@@ -68,9 +68,8 @@ class RunFolder:
         if self._locked:
             yield
             return
-        missing_folders = [p for p in (self.path, *self.path.parents) if not p.exists()]
         with ExitStack() as stack:
-            stack.callback(_remove_empty, missing_folders)
+            stack.callback(_remove_empty, [p for p in (self.path, *self.path.parents) if not p.exists()])
             with self._explain_write_errors(self.path / layout.LOCK):
                 works = stack.enter_context(locked(self.path / layout.LOCK, "works on this run"))
             if not works:

@@ -65,7 +65,6 @@ class Watched:
 
 
 def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, examples: int = 0) -> None:
-    """Log the warnings that are due and new, and record them in the run folder."""
     known = {row["cause"] for row in folder.warnings()}
     for cause, message in due(Watched(config, plan, folder.metrics(), folder.evaluations(), examples)):
         if cause not in known:

@@ -266,7 +266,6 @@ class Trainer:
         return {"grad_norm": shown, "lr": rate, "skipped": int(not finite), "empty": int(norm == 0)}
 
     def _check_skipped(self) -> None:
-        """Stop the run after `max_skipped` steps in a row without a gradient."""
         most = self.config.train.max_skipped
         rows = self.processes.broadcast(self.folder.metrics()[-most:] if self.processes.first else None) or []
         if len(rows) == most and all(row["skipped"] for row in rows):

@@ -21,12 +21,12 @@ def explain(
     given a gradient (as in groups that are all right or all wrong), nor while conversations are cut short and
     longer ones follow. `finite`: loss and gradient are.
     """
-    not_finite = {term.name: _describe_not_finite(losses, term, finite) for term in plan.scored}
+    scored = {t.name: [pair for loss in losses for pair in loss.terms[t.name].scored()] for t in plan.scored}
+    not_finite = {t.name: _describe_not_finite(losses, scored[t.name], t, finite) for t in plan.scored}
     if any(not_finite.values()):
         return _format_causes({name: cause for name, cause in not_finite.items() if cause}), True
     if not finite:
         return "every term's loss is finite, but the gradient is not", True
-    scored = {term.name: _collect_scored(losses, term) for term in plan.scored}
     moving = _find_moving(rollouts, scored, plan, moment)
     missing = {t.name: _explain_missing(rollouts, scored[t.name], t, plan, moment) for t in plan.scored}
     for name in moving:
@@ -44,18 +44,14 @@ def _format_causes(causes: dict[str, str]) -> str:
     return "; ".join(f"term {name!r}: {cause}" for name, cause in causes.items())
 
 
-def _collect_scored(losses: Sequence[RolloutLoss], term: Term) -> Scored:
-    return [pair for loss in losses for pair in loss.terms[term.name].scored()]
-
-
 def _count_kept(scored: Scored) -> int:
     return sum(int((stats.weight != 0).sum()) for _, stats in scored if stats.weight is not None)
 
 
-def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
+def _describe_not_finite(losses: Sequence[RolloutLoss], scored: Scored, term: Term, finite: bool) -> str:
     """Say which part of a term is NaN or, unless `finite`, infinite (a cap makes infinities finite)."""
     for name, what in (("divergence", "loss"), ("weight", f"token weight ({part_name(term.tokens)})")):
-        columns = [c for _, s in _collect_scored(losses, term) if (c := getattr(s, name)) is not None]
+        columns = [column for _, stats in scored if (column := getattr(stats, name)) is not None]
         if bad := sum(int((c.isnan() if finite else ~c.isfinite()).sum()) for c in columns):
             return f"the {what} is not finite on {bad} of {sum(map(len, columns))} tokens"
     whole = all(loss.terms[term.name].value.isfinite() for loss in losses)
