@@ -166,7 +166,33 @@ class Run(SelfDescribing):
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Plot loss and correct answers by step, and accuracies of evaluations; save it to `path`, if any."""
-        return _plot(self, path)
+        from matplotlib.figure import Figure
+
+        evaluations = self.evaluations
+        figure = Figure(figsize=(10 if evaluations else 6, 3.6), layout="constrained")
+        parts: Any = figure.subplots(1, 2 if evaluations else 1, squeeze=False)[0]
+        rows = self.steps
+        steps = [row["step"] for row in rows]
+        training, right = parts[0], parts[0].twinx()
+        training.plot(steps, [row["loss"] for row in rows], color=COLOURS[0], label="loss")
+        outcomes = [row.get("outcome") for row in rows]
+        right.plot(steps, outcomes, color=COLOURS[1], ls="--", label="correct answers")
+        for view, colour in (("sharded", COLOURS[2]), ("full", COLOURS[3])):
+            if measured := [
+                (r["step"], r["value"]) for r in self.training_evaluations if r["metric"] == view
+            ]:
+                label = f"evaluated, {view.upper()}"
+                right.plot(*zip(*measured, strict=True), "o", color=colour, label=label)
+        right.set_ylim(-0.02, 1.02)
+        training.set(xlabel="step", ylabel="loss", title=self.path.name)
+        right.set_ylabel("share correct")
+        lines = [*training.get_lines(), *right.get_lines()]
+        training.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
+        if evaluations:
+            _accuracies(parts[1], evaluations)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
 
     def export(self, out: str | Path, **how: Any) -> Path:
         """Write the trained model as a Hugging Face folder, with the adapter merged in (`smopd export`)."""
@@ -203,34 +229,6 @@ def _read_conversations(file: Path) -> Iterator[Row]:
 
 def _is_turns(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(turn, dict) and "reply" in turn for turn in value)
-
-
-def _plot(run: Run, path: str | Path | None) -> "Figure":
-    from matplotlib.figure import Figure
-
-    evaluations = run.evaluations
-    figure = Figure(figsize=(10 if evaluations else 6, 3.6), layout="constrained")
-    parts: Any = figure.subplots(1, 2 if evaluations else 1, squeeze=False)[0]
-    rows = run.steps
-    steps = [row["step"] for row in rows]
-    training, right = parts[0], parts[0].twinx()
-    training.plot(steps, [row["loss"] for row in rows], color=COLOURS[0], label="loss")
-    outcomes = [row.get("outcome") for row in rows]
-    right.plot(steps, outcomes, color=COLOURS[1], ls="--", label="correct answers")
-    for view, colour in (("sharded", COLOURS[2]), ("full", COLOURS[3])):
-        measured = [(row["step"], row["value"]) for row in run.training_evaluations if row["metric"] == view]
-        if measured:
-            right.plot(*zip(*measured, strict=True), "o", color=colour, label=f"evaluated, {view.upper()}")
-    right.set_ylim(-0.02, 1.02)
-    training.set(xlabel="step", ylabel="loss", title=run.path.name)
-    right.set_ylabel("share correct")
-    lines = [*training.get_lines(), *right.get_lines()]
-    training.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
-    if evaluations:
-        _accuracies(parts[1], evaluations)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
 
 
 def _accuracies(axes: Any, evaluations: list[Any]) -> None:
