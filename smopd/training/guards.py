@@ -93,7 +93,7 @@ def _drops(cap: Cap) -> bool:
 
 def _suggest_uncapping(config: Config, term: str) -> str:
     helpful = []
-    for name, value in config.objective.remedies.get("clipped", {}).items():
+    for name, value in _remedies(config, "clipped").items():
         section = config.objective.model_copy(update={name: value})
         try:
             plan = plan_of(config.model_copy(update={"objective": section}))
@@ -103,6 +103,10 @@ def _suggest_uncapping(config: Config, term: str) -> str:
             helpful.append(f"objective.{name}={value}")
     other = "give the term another cap in its method's file, such as scale, which keeps the direction"
     return f"--set {', or '.join(helpful)}" if helpful else other
+
+
+def _remedies(config: Config, cause: str) -> dict[str, Any]:
+    return dict(config.objective.remedies.get(cause, {}))
 
 
 def _check_rewards(watched: Watched) -> Iterator[Due]:
@@ -184,7 +188,7 @@ def _check_staleness(watched: Watched) -> Iterator[Due]:
 
 
 def _check_full(watched: Watched) -> Iterator[Due]:
-    helpful = [f"objective.{name}" for name in watched.config.objective.remedies.get("FULL", {})]
+    helpful = [f"objective.{name}" for name in _remedies(watched.config, "FULL")]
     way = f"give the whole task more weight ({', '.join(helpful)}), " if helpful else ""
     way += "lower optim.lr, or take an earlier checkpoint"
     values = [row["value"] for row in watched.evaluations if row["metric"] == "full"]
