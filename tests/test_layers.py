@@ -106,7 +106,7 @@ def test_an_import_that_points_backwards_is_seen(source):
 RUN_FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "starts.jsonl", "warnings.jsonl",
              "evaluations.jsonl", "evaluated.jsonl", "gradients.json"}  # fmt: skip
 # What a checkpoint is, which models know; what a recipe that is a run folder is told.
-KNOWN = {"models/checksums.py", "config.py"}
+KNOWN = {"models/adapter_files.py", "config.py"}
 
 
 def files_named(source: str) -> set[str]:

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from smopd.api.objects import PLAIN, Judges, Written, judges_of, method_file
 from smopd.data import Example
-from smopd.data.columns import FIELD, as_examples, plain_answers, rereadable
+from smopd.data.reading import FIELD, as_examples, plain_answers, rereadable
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import digest, explain_os_errors, jsonl, write_text

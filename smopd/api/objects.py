@@ -18,7 +18,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import smopd
-from smopd.data.columns import FIELD
+from smopd.data.reading import FIELD
 from smopd.errors import UserError
 from smopd.methods import Method
 from smopd.plugins import file_text_digest

@@ -19,15 +19,15 @@ from smopd.api.callbacks import CallbackHooks
 from smopd.api.evaluation import Evaluation, evaluate
 from smopd.api.training import TrainingCall, run_training
 from smopd.config_io import flatten
-from smopd.data.columns import rereadable
+from smopd.data.reading import rereadable
 from smopd.devices import default_device
 from smopd.errors import UserError
 from smopd.files import explain_os_errors, write_text
 from smopd.machine import process_count
 from smopd.methods import Method
 from smopd.models import load_renderer
+from smopd.models.adapter_files import copy_adapter
 from smopd.runs import Run, is_run
-from smopd.runs.export import copy_adapter
 from smopd.runs.model_card import model_card, public
 from smopd.runs.push import push
 from smopd.trainer_names import MAPPING, explain_name
@@ -242,7 +242,7 @@ class SMOPDTrainer:
 def _save(run: Run, out: Path, base: str = "") -> Path:
     adapter, config = run.adapter, run.config
     with explain_os_errors(f"{out}: the model cannot be written"):
-        copy_adapter(base, adapter, out)
+        copy_adapter(adapter, out, base=base)
         load_renderer(config).tokenizer.save_pretrained(out)
         write_text(out / "README.md", model_card(run.path.name, config, adapter, run.path, dtype=""))
     return out

@@ -24,6 +24,7 @@ from smopd.cli.view import report, view, watch
 from smopd.config import Config, load_config, plan_of
 from smopd.config_io import flatten, to_toml
 from smopd.errors import UserError
+from smopd.models.adapter_files import checkpoints
 from smopd.printing import console, guard_logs, output, say, silent
 from smopd.progress import not_judged, track, training_note
 from smopd.rollout.engine import engine_line
@@ -178,11 +179,11 @@ def train(
 
     def describe_saved() -> str:
         saved = f"; everything is saved in {out}. {GOES_ON}"
-        return saved if folder.checkpoints() else " before the first checkpoint"
+        return saved if checkpoints(out) else " before the first checkpoint"
 
     with stoppable(describe_saved):
         train_run(config, folder, track, training_note)
-    checkpoint, rows, warned = str(folder.checkpoints()[-1]), folder.metrics(), folder.warnings()
+    checkpoint, rows, warned = str(checkpoints(out)[-1]), folder.metrics(), folder.warnings()
     lacking, lines = not_judged(rows), []
     if lacking:
         counts = ", ".join(f"{count} {status}" for status, count in lacking.items())

@@ -120,10 +120,8 @@ def examples(split: str, chosen: Sequence[str] = ()) -> Iterator[Example]:
     seen: set[tuple[str, ...]] = set()
     for index in integers():
         family, level = families[index % len(families)], levels[index // len(families) % len(levels)]
-        for attempt in integers():
-            r = rng("everyday world", split, 0, index, attempt)
-            example = _tell(family, level, split, r, f"everyday-{split}-0-{index}")
-            if example.shards not in seen:
-                break
+        generators = (rng("everyday world", split, 0, index, attempt) for attempt in integers())
+        tries = (_tell(family, level, split, r, f"everyday-{split}-0-{index}") for r in generators)
+        example = next(example for example in tries if example.shards not in seen)
         seen.add(example.shards)
         yield example

@@ -22,7 +22,6 @@ class Example:
     source: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of one line of smopd JSONL."""
         return {**asdict(self), "shards": list(self.shards), "answer": dict(self.answer)}
 
 

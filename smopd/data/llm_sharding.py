@@ -52,10 +52,8 @@ class LlmSharder:
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, ...] | str]:
         """Return the shards of each text, or the reason why it has none."""
-        requests = [normalise(text) for text in texts]
-        keys = [self._key(text) for text in requests]
-        self.counts["from the cache"] += sum(key in self._known for key in keys)
-        pairs = list(zip(keys, requests, strict=True))
+        pairs = [(self._key(text), text) for text in map(normalise, texts)]
+        self.counts["from the cache"] += sum(key in self._known for key, _ in pairs)
         todo = {key: text for key, text in pairs if key not in self._known and len(text) <= LONGEST}
         before = len(self._known)
 

@@ -1,32 +1,37 @@
 """Adapters on disk: finding one, and loading it only if every file is sound and every tensor fits the base.
-PEFT alone fills what is missing with random numbers and says so in a warning.
+PEFT alone fills what is missing with random numbers and says so in a warning. A checkpoint has checksums, by
+which training, evaluation and export tell whether it was damaged.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
 from smopd.errors import UserError
-from smopd.files import read_json
+from smopd.files import file_digest, read_json, sync, write_json
 from smopd.lazy import torch
-from smopd.models.checksums import WEIGHTS, checkpoints, damage, is_checkpoint
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
     from transformers import PreTrainedModel
 
 Tensors = dict[str, "torch.Tensor"]
-STUDENT = "default"  # the name under which PEFT saves without a subfolder
-CONFIG = "adapter_config.json"
+STUDENT, TEACHER = "default", "teacher"  # PEFT saves the former without a subfolder
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 TEACHER_WEIGHTS = "teacher.safetensors"  # of a checkpoint: the same names as the student's
+CHECKSUMS = "checksums.json"
+REQUIRED = (CONFIG, WEIGHTS, "optimizer.json", "optimizer.safetensors", "state.json", TEACHER_WEIGHTS)
 COPY = "copy the adapter again from where it was made"
 
 
@@ -40,9 +45,12 @@ def resolve_adapter(path: str | Path) -> Path:
     return chosen
 
 
-def copy_adapter(source: Path, to: Path, weights: str = WEIGHTS) -> None:
-    copyfile(source / CONFIG, to / CONFIG)
-    copyfile(source / weights, to / WEIGHTS)
+def copy_adapter(source: Path, to: Path, weights: str = WEIGHTS, base: str = "") -> None:
+    """Copy an adapter; `base`, if any, replaces the name of its base, which may be a path on this machine."""
+    to.mkdir(parents=True, exist_ok=True)
+    renamed = {"base_model_name_or_path": base} if base else {}
+    write_json(to / CONFIG, read_json(source / CONFIG) | renamed)
+    shutil.copyfile(source / weights, to / WEIGHTS)
 
 
 @contextmanager
@@ -73,8 +81,7 @@ def _read_config(folder: Path) -> LoraConfig:
     if not isinstance(tree, dict) or tree.get("peft_type") != "LORA":
         kind = repr(tree.get("peft_type"))[:40] if isinstance(tree, dict) else "something else"
         raise UserError(f"{file}: expected the settings of a LoRA adapter (peft_type LORA), found {kind}")
-    r: Any = tree.get("r")
-    alpha: Any = tree.get("lora_alpha")
+    r, alpha = tree.get("r", 0), tree.get("lora_alpha", 0)
     if type(r) is not int or r < 1 or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
         raise UserError(f"{file}: r and lora_alpha must be positive numbers; {COPY}")
     if tree.get("megatron_config"):  # PEFT would import whatever module `megatron_core` names
@@ -124,17 +131,17 @@ def load_adapter(base: PreTrainedModel, folder: Path, trainable: bool = False) -
     return model if trainable else model.eval()
 
 
-def fill_adapter(model: PeftModel, tensors: Tensors, source: Path) -> None:
-    """Put tensors into the student's adapter: every one of them, and nothing stays as it was."""
+def fill_adapter(model: PeftModel, tensors: Tensors, source: Path, name: str = STUDENT) -> None:
+    """Put tensors into the adapter of this name: every one of them, and nothing stays as it was."""
     from peft import set_peft_model_state_dict
 
     try:
-        loaded: Any = set_peft_model_state_dict(model, tensors, adapter_name=STUDENT)
+        loaded: Any = set_peft_model_state_dict(model, tensors, adapter_name=name)
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(f"{source}: does not fit this model: {first_line(error)}") from None
-    missing = [n for n in loaded.missing_keys if "lora_" in n and f".{STUDENT}" in n]
-    unexpected = loaded.unexpected_keys
-    for names, problem in ((missing, "it has no tensor"), (unexpected, "the model has no place for")):
+    missing = [n for n in loaded.missing_keys if "lora_" in n and f".{name}" in n]
+    problems = {"it has no tensor": missing, "the model has no place for": loaded.unexpected_keys}
+    for problem, names in problems.items():
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             where = f"{source}: does not fit this model: {problem} {names[0]}{more}"
@@ -155,10 +162,9 @@ def largest_rank(model: PeftModel) -> int:
 
 def _suggest_alternative(folder: Path) -> str:
     run = folder.parent.parent
-    sound = [c for c in reversed(checkpoints(run)) if c != folder and damage(c) is None]
-    if sound:
+    if sound := [c for c in checkpoints(run) if c != folder and damage(c) is None]:
         advice = "or train on from it with the same command"
-        return f"use an older checkpoint, which is sound: {sound[0]}; {advice}"
+        return f"use an older checkpoint, which is sound: {sound[-1]}; {advice}"
     if folder in checkpoints(run):
         return f"{run} has no other sound checkpoint: train it again"
     return COPY
@@ -169,3 +175,62 @@ def first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     mismatches = [line for line in lines if line.startswith("size mismatch")]
     return [*mismatches, *lines, type(error).__name__][0][:300]
+
+
+# --- checksums of a checkpoint
+def seal(folder: Path) -> None:
+    """Every file on disk, then their checksums, then the names."""
+    listed = {}
+    for path in sorted(folder.iterdir()):
+        # safetensors makes files that only their owner can read, but a server may run as another user.
+        shutil.copymode(folder / "state.json", path)
+        sync(path)
+        listed[path.name] = file_digest(path)
+    write_json(folder / CHECKSUMS, listed | {CHECKSUMS: _digest_of(listed)})
+    sync(folder)
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, None if it is as it was written."""
+    if not (folder / CHECKSUMS).exists():
+        return f"it has no {CHECKSUMS}: its writing never ended, or an earlier smopd wrote it"
+    try:
+        listed: dict[str, str] = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        digest = listed.pop(CHECKSUMS)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return f"{CHECKSUMS} cannot be read"
+    if digest != _digest_of(listed):
+        return f"{CHECKSUMS} is not what was written"
+    if missing := [name for name in REQUIRED if name not in listed]:
+        return f"{CHECKSUMS} does not list {', '.join(missing)}"
+    for name, expected in listed.items():
+        try:
+            if file_digest(folder / name) != expected:
+                return f"{name} is not what was written (another checksum)"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+    return None
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run folder, oldest first, damaged ones among them."""
+    folders = (run / "checkpoints").glob("step-*")
+    return sorted((p for p in folders if re.fullmatch(r"step-\d+", p.name)), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether smopd wrote this folder, whole or not: one that it did not write has no checksums to keep."""
+    run = folder.parent.parent
+    in_run = (run / "config.toml").exists() and folder in checkpoints(run)
+    return in_run or any((folder / name).exists() for name in (CHECKSUMS, TEACHER_WEIGHTS))
+
+
+def _digest_of(listed: dict[str, str]) -> str:
+    """Of the list itself, so that damage to it is not blamed on a file that is sound."""
+    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()

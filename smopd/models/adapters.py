@@ -11,37 +11,34 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from smopd.errors import UserError
-from smopd.models.adapter_files import CONFIG, STUDENT, WEIGHTS, Tensors, load_adapter
+from smopd.models.adapter_files import CONFIG, STUDENT, TEACHER, WEIGHTS, Tensors, load_adapter
 from smopd.models.loading import lora_targets
 from smopd.seeds import derive
 from smopd.settings import LoraSettings
 
-TEACHER = "teacher"
 
-
-def attach(
-    base: PreTrainedModel, settings: LoraSettings, seed: int, adapter: Path | None = None
-) -> PeftModel:
+def attach(base: PreTrainedModel, lora: LoraSettings, seed: int, adapter: Path | None = None) -> PeftModel:
     """Wrap the base with a trainable student and a frozen teacher that equals it in every parameter."""
     if adapter:
         model = load_adapter(base, adapter, trainable=True)
     else:
-        sizes = {"r": settings.r, "lora_alpha": settings.alpha, "lora_dropout": settings.dropout}
-        targets = lora_targets(base, settings.targets)
-        lora = LoraConfig(target_modules=targets, task_type="CAUSAL_LM", **sizes)  # type: ignore[arg-type]
+        sizes = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+        targets = lora_targets(base, lora.targets)
+        config = LoraConfig(target_modules=targets, task_type="CAUSAL_LM", **sizes)  # type: ignore[arg-type]
         torch.manual_seed(derive(seed, "lora"))
         try:
-            model = get_peft_model(base, lora, adapter_name=STUDENT)
+            model = get_peft_model(base, config, adapter_name=STUDENT)
         except ValueError as error:
             raise UserError(f"lora.targets: {error}") from None
     model.add_adapter(TEACHER, model.peft_config[STUDENT])
@@ -54,17 +51,13 @@ def attach(
 
 
 def _parameters(model: torch.nn.Module, adapter: str) -> dict[str, torch.nn.Parameter]:
+    """An adapter's LoRA matrices by a name that student and teacher share."""
     part, named = f".{adapter}.", model.named_parameters()
     return {n.replace(part, "."): p for n, p in named if "lora_" in n and part in n}
 
 
-def student_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The student's LoRA matrices by a name they share with the teacher's."""
-    return _parameters(model, STUDENT)
-
-
-def teacher_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return _parameters(model, TEACHER)
+student_parameters = partial(_parameters, adapter=STUDENT)
+teacher_parameters = partial(_parameters, adapter=TEACHER)
 
 
 def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -133,16 +126,6 @@ def save_teacher(model: torch.nn.Module, path: Path) -> None:
     save_file({name: p.detach().cpu().contiguous() for name, p in teacher_parameters(model).items()}, path)
 
 
-@torch.no_grad()
-def load_parameters(into: dict[str, torch.nn.Parameter], path: Path) -> None:
-    """Fill adapter matrices from a safetensors file with exactly the same names and shapes."""
-    saved = load_file(path)
-    if set(saved) != set(into):
-        raise UserError(f"{path}: holds other adapter matrices than this model; it belongs to another run")
-    for name, tensor in saved.items():
-        into[name].copy_(tensor)
-
-
 @dataclass(frozen=True)
 class StudentAdapter:
     """The student for an engine with weights of its own, as tensors, or (called) as a PEFT folder. In the
@@ -199,5 +182,4 @@ def compute_in_base_type(model: torch.nn.Module) -> None:
 
 def base_type(model: torch.nn.Module) -> torch.dtype:
     """The type that a model computes in: that of its embeddings, whatever its quantised weights are."""
-    weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[operator]
-    return weight.dtype
+    return model.get_input_embeddings().weight.dtype  # type: ignore[operator]

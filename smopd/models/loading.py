@@ -127,11 +127,10 @@ def skeleton(config: Settings) -> PreTrainedModel:
 
 def load_generation_config(config: Settings) -> GenerationConfig | None:
     """How the base's makers sample it; not every model says."""
-    path, _ = _source(config)
     from transformers import GenerationConfig
 
     try:
-        return GenerationConfig.from_pretrained(path)
+        return GenerationConfig.from_pretrained(_source(config)[0])
     except OSError:
         return None
 

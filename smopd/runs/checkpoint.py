@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ from smopd.errors import UserError
 from smopd.files import new_folder, read_json, write_json
 from smopd.lazy import torch
 from smopd.machine import code_version
-from smopd.models.adapter_files import STUDENT, TEACHER_WEIGHTS, fill_adapter, first_line, read_adapter
-from smopd.models.checksums import WEIGHTS, seal
+from smopd.models import adapter_files
+from smopd.models.adapter_files import CONFIG, STUDENT, TEACHER, TEACHER_WEIGHTS, fill_adapter
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -35,20 +35,17 @@ def write(
     with new_folder(final) as partial:
         partial.mkdir(parents=True)
         model.save_pretrained(str(partial), selected_adapters=[STUDENT], save_embedding_layers=False)
-        # safetensors makes files that only their owner can read, but a server may run as another user.
-        adapter = partial / "adapter_config.json"
-        shutil.copymode(adapter, partial / WEIGHTS)
         # PEFT writes sets in hash order, which differs between processes.
         settings = model.peft_config[STUDENT].to_dict().items()
         sets = {key: sorted(value) for key, value in settings if isinstance(value, set)}
-        write_json(adapter, read_json(adapter) | sets)
+        write_json(partial / CONFIG, read_json(partial / CONFIG) | sets)
         save_teacher(model, partial / TEACHER_WEIGHTS)
         _save_optimizer(optimizer, partial)
         if more:
             more(partial)
         state = {"step": step, "settings": settings_hash(config), "smopd": code_version()}
         write_json(partial / "state.json", state)
-        seal(partial)
+        adapter_files.seal(partial)
         if final.exists():
             discard(final)
 
@@ -70,11 +67,12 @@ def sweep(checkpoints: Path) -> None:
 
 def load(
     folder: Path, model: PeftModel, optimizer: torch.optim.Optimizer, config: Config,
-    earlier: Sequence[Config] = (),
+    earlier: Iterable[Config] = (),
 ) -> int:  # fmt: skip
     """Load a checkpoint; return its step. `earlier`: former settings of the run, accepted in checkpoints."""
-    from smopd.models.adapters import load_parameters, teacher_parameters
+    from safetensors.torch import load_file
 
+    student = adapter_files.read_adapter(folder)[1]  # raises if the checkpoint is damaged
     state = read_json(folder / "state.json")
     if state["settings"] not in {settings_hash(known) for known in (config, *earlier)}:
         there = f"hash {state['settings']}, smopd {state['smopd']}"
@@ -82,13 +80,13 @@ def load(
         advice = "move it away or choose another --out"
         raise UserError(f"{folder}: belongs to a run of other settings ({there}; {here}); {advice}")
     try:
-        fill_adapter(model, read_adapter(folder)[1], folder)
-        load_parameters(teacher_parameters(model), folder / TEACHER_WEIGHTS)
+        fill_adapter(model, student, folder)
+        fill_adapter(model, load_file(folder / TEACHER_WEIGHTS), folder, TEACHER)
         optimizer.load_state_dict(_load_optimizer(folder))
     except UserError:
         raise
     except (ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise UserError(f"{folder}: does not fit this model: {first_line(error)}") from None
+        raise UserError(f"{folder}: does not fit this model: {adapter_files.first_line(error)}") from None
     return int(state["step"])
 
 
@@ -96,11 +94,8 @@ def _save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
     from safetensors.torch import save_file
 
     state = optimizer.state_dict()
-    tensors = {
-        f"{index}.{name}": tensor.detach().cpu().contiguous()
-        for index, kept in state["state"].items()
-        for name, tensor in kept.items()
-    }
+    named = ((f"{k}.{name}", tensor) for k, kept in state["state"].items() for name, tensor in kept.items())
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named}
     save_file(tensors, folder / "optimizer.safetensors")
     # The state of AdamW has tensors only, no other values.
     write_json(folder / "optimizer.json", {"param_groups": state["param_groups"], "values": {}})

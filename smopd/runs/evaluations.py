@@ -23,7 +23,7 @@ from smopd.data import Example
 from smopd.errors import UserError
 from smopd.evaluation.store import conditions, load_identity, load_summary
 from smopd.files import append_jsonl, digest, file_digest, new_folder
-from smopd.models.checksums import WEIGHTS, checkpoints
+from smopd.models.adapter_files import WEIGHTS, checkpoints
 from smopd.runs.layout import CONFIG, EVAL, EVALUATED, is_run, read_rows
 from smopd.tracking import Track, quiet
 
@@ -55,8 +55,8 @@ def evaluations_of(run: Path, config: Config) -> tuple[list[Evaluated], list[Eva
     gone = []
     for row in rows.values():
         folder, settings = run / row["folder"], tuple(row["settings"])
-        known = load_identity(folder) if folder.is_dir() else {}
-        there = bool(known) and digest(known) == row["of"]
+        known = load_identity(folder)
+        there = digest(known) == row["of"]
         summary = load_summary(folder) if there else None
         listed = Evaluated(folder, row["folder"], row["side"], known, summary, settings)
         if there:
@@ -152,7 +152,9 @@ def evaluate_side(
     from smopd.evaluation.session import evaluate_into, identity
 
     wanted: dict[str, Any] = json.loads(json.dumps(identity(config, examples, adapter)))
-    place = out or _find_or_choose_folder(run, side, config, wanted)
+    new = evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
+    there = (file.parent for file in sorted(run.glob(f"{EVAL}/*/evaluation.json")))
+    place = out or next((folder for folder in there if load_identity(folder) == wanted), new)
     if side == BASE and not place.exists() and (same := _find_elsewhere(run, wanted)):
         begin()
         log.info("the same evaluation of the base is in %s: taken over", same)
@@ -167,12 +169,6 @@ def evaluate_side(
     summary = evaluate_into(place, config, examples, side, adapter, begun, track)
     list_evaluation(run, place, side, digest(wanted), settings)
     return place, summary, finished
-
-
-def _find_or_choose_folder(run: Path, side: str, config: Config, wanted: dict[str, Any]) -> Path:
-    folders = [file.parent for file in sorted(run.glob(f"{EVAL}/*/evaluation.json"))]
-    new = evaluation_folder(run, side, slug(config.data.eval), digest(wanted, 4))
-    return next((folder for folder in folders if load_identity(folder) == wanted), new)
 
 
 def _find_elsewhere(run: Path, wanted: dict[str, Any]) -> Path | None:

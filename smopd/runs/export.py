@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smopd.config import Config, load_config
 from smopd.errors import UserError
-from smopd.files import explain_os_errors, new_folder, read_json, require_writable, write_json, write_text
+from smopd.files import explain_os_errors, new_folder, read_json, require_writable, write_text
 from smopd.lazy import torch
-from smopd.models.adapter_files import CONFIG, WEIGHTS, first_line, load_adapter, resolve_adapter
-from smopd.models.checksums import checkpoints
-from smopd.models.loading import load_generation_config, load_model
+from smopd.models import ChatModel, load_model, resolve_adapter
+from smopd.models.adapter_files import CONFIG, checkpoints, copy_adapter, first_line, load_adapter
+from smopd.models.loading import load_generation_config
 from smopd.runs.layout import CHECKPOINTS
 from smopd.runs.model_card import model_card, public
 from smopd.runs.run import Run
@@ -41,19 +39,20 @@ def export(
     run, adapter = _find(source, checkpoint)
     config = Run(run).config if run else _config_of(adapter)
     wanted = "" if adapter_only else dtype or config.model.dtype
-    write: Callable[[Path], None] = partial(copy_adapter, public(config.model.path), adapter)
-    if wanted:
-        write = _model_writer(config, adapter, wanted, track)
+    chat = _merge(config, adapter, wanted, track) if wanted else None
     with explain_os_errors(f"{out}: the model cannot be written"), new_folder(out) as unfinished:
         with track(f"writing {out}"):
-            write(unfinished)
+            if chat:
+                _write_model(config, chat, unfinished)
+            else:
+                copy_adapter(adapter, unfinished, base=public(config.model.path))
         write_text(unfinished / "README.md", model_card(name or out.name, config, adapter, run, wanted))
     written = sorted(path.name for path in out.iterdir())
     summary = {"model": str(out), "base": config.model.path, "adapter": str(adapter)}
     return {**summary, "dtype": wanted or None, "files": written}
 
 
-def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> Callable[[Path], None]:
+def _merge(config: Config, adapter: Path, wanted: str, track: Track) -> ChatModel:
     # Merge in the wider of the two, and round once.
     wide = "float32" if "float32" in (wanted, config.model.dtype) else wanted
     plain = {"quantize": "none", "dtype": wide, "adapter": ""}
@@ -66,26 +65,17 @@ def _model_writer(config: Config, adapter: Path, wanted: str, track: Track) -> C
         except (ValueError, RuntimeError) as error:
             problem = f"the adapter cannot be merged into the model: {first_line(error)}"
             raise UserError(f"{adapter}: {problem}") from None
-        model = merged.to(getattr(torch, wanted))
+        return replace(chat, model=merged.to(getattr(torch, wanted)))
+
+
+def _write_model(config: Config, chat: ChatModel, folder: Path) -> None:
     from transformers import GenerationConfig
 
     generation = load_generation_config(config) or GenerationConfig(eos_token_id=list(chat.renderer.end_ids))
-
-    def write(folder: Path) -> None:
-        model.save_pretrained(folder)
-        # After `save_pretrained`, which refuses some published settings (greedy, with a temperature).
-        write_text(folder / "generation_config.json", generation.to_json_string())
-        chat.renderer.tokenizer.save_pretrained(folder)
-
-    return write
-
-
-def copy_adapter(base: str, adapter: Path, folder: Path) -> None:
-    """Copy an adapter; `base`, if any, replaces the name of its base, which may be a path on this machine."""
-    folder.mkdir(parents=True, exist_ok=True)
-    renamed = {"base_model_name_or_path": base} if base else {}
-    write_json(folder / CONFIG, read_json(adapter / CONFIG) | renamed)
-    shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
+    chat.model.save_pretrained(folder)
+    # After `save_pretrained`, which refuses some published settings (greedy, with a temperature).
+    write_text(folder / "generation_config.json", generation.to_json_string())
+    chat.renderer.tokenizer.save_pretrained(folder)
 
 
 def _find(source: Path, checkpoint: str) -> tuple[Path | None, Path]:

@@ -1,6 +1,7 @@
 """The card of an exported model. It contains no path or address of this machine."""
 
 import re
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,22 +47,19 @@ def public(name: str) -> str:
     return Path(name).name if name.startswith(("/", "~", ".")) or Path(name).expanduser().exists() else name
 
 
-def _rows(evaluation: Evaluated) -> list[str]:
+def _rows(evaluation: Evaluated) -> Iterator[str]:
     who, data = "base" if evaluation.side == BASE else "this model", _data_of(evaluation)
-    rows = []
     for view, v in (evaluation.summary or {})["views"].items():
         if view != "teacher":
             ends, counts = interval(v["low"], v["high"]), f"{v['correct']}/{v['total']}"
-            rows.append(" | ".join((who, data, view.upper(), percent(v["accuracy"]), ends, counts)))
-    return rows
+            yield " | ".join((who, data, view.upper(), percent(v["accuracy"]), ends, counts))
 
 
 def _data_of(evaluation: Evaluated) -> str:
     return public(str(evaluation.identity.get("data", "")))
 
 
-def _changes(base: Evaluated, evaluations: list[Evaluated]) -> list[str]:
-    lines = []
+def _changes(base: Evaluated, evaluations: list[Evaluated]) -> Iterator[str]:
     for trained in (e for e in evaluations if e.side != BASE and e.conditions == base.conditions):
         before, after = load_outcomes(base.folder), load_outcomes(trained.folder)
         for view in dict.fromkeys(o.view for o in before):
@@ -70,8 +68,7 @@ def _changes(base: Evaluated, evaluations: list[Evaluated]) -> list[str]:
                 ends = f"[{points(change['low'])}, {points(change['high'])}]"
                 counts = f"{change['gained']} gained, {change['lost']} lost, p {p_value(change['p'])}"
                 difference = f"{points(change['difference'])} points {ends} ({counts})"
-                lines.append(f"{_data_of(base)}, {view.upper()}: {difference}")
-    return lines
+                yield f"{_data_of(base)}, {view.upper()}: {difference}"
 
 
 def _describe_training(config: Config, adapter: Path, run: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from smopd.evaluation.store import Evaluation, SelfDescribing
 from smopd.files import read_json, read_jsonl
 from smopd.formatting import percent
 from smopd.frames import messages, table
-from smopd.models.checksums import checkpoints
+from smopd.models.adapter_files import checkpoints
 from smopd.runs import layout
 from smopd.runs.evaluations import Evaluated, evaluations_of, evaluations_to_compare
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # safe for colour blindness
 
 
 class Run(SelfDescribing):
@@ -46,25 +47,25 @@ class Run(SelfDescribing):
     def steps(self) -> list[Row]:
         """The metrics of every step, with its timings."""
         seconds = {row["step"]: row for row in self.timings}
-        return [row | seconds.get(row["step"], {}) for row in self._read(layout.METRICS)]
+        return [row | seconds.get(row["step"], {}) for row in layout.read_rows(self.path, layout.METRICS)]
 
     @property
     def timings(self) -> list[Row]:
-        return self._read(layout.TIMINGS)
+        return layout.read_rows(self.path, layout.TIMINGS)
 
     @property
     def starts(self) -> list[Row]:
-        return self._read(layout.STARTS)
+        return layout.read_rows(self.path, layout.STARTS)
 
     @property
     def warnings(self) -> list[Row]:
         """The warnings given: step, cause, warning."""
-        return self._read(layout.WARNINGS)
+        return layout.read_rows(self.path, layout.WARNINGS)
 
     @property
     def training_evaluations(self) -> list[Row]:
         """The accuracies measured during training: step, metric, value."""
-        return self._read(layout.EVALUATIONS)
+        return layout.read_rows(self.path, layout.EVALUATIONS)
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -92,9 +93,6 @@ class Run(SelfDescribing):
     def evaluated(self) -> tuple[list[Evaluated], list[Evaluated]]:
         """The run's evaluations, finished or not, and the listed ones that are no longer there."""
         return evaluations_of(self.path, self.config)
-
-    def _read(self, name: str) -> list[Row]:
-        return layout.read_rows(self.path, name)
 
     # --- for users
 
@@ -168,9 +166,33 @@ class Run(SelfDescribing):
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Plot loss and correct answers by step, and accuracies of evaluations; save it to `path`, if any."""
-        from smopd.runs.plot import plot
+        from matplotlib.figure import Figure
 
-        return plot(self, path)
+        evaluations = self.evaluations
+        figure = Figure(figsize=(10 if evaluations else 6, 3.6), layout="constrained")
+        parts: Any = figure.subplots(1, 2 if evaluations else 1, squeeze=False)[0]
+        rows = self.steps
+        steps = [row["step"] for row in rows]
+        training, right = parts[0], parts[0].twinx()
+        training.plot(steps, [row["loss"] for row in rows], color=COLOURS[0], label="loss")
+        outcomes = [row.get("outcome") for row in rows]
+        right.plot(steps, outcomes, color=COLOURS[1], ls="--", label="correct answers")
+        for view, colour in (("sharded", COLOURS[2]), ("full", COLOURS[3])):
+            if measured := [
+                (r["step"], r["value"]) for r in self.training_evaluations if r["metric"] == view
+            ]:
+                label = f"evaluated, {view.upper()}"
+                right.plot(*zip(*measured, strict=True), "o", color=colour, label=label)
+        right.set_ylim(-0.02, 1.02)
+        training.set(xlabel="step", ylabel="loss", title=self.path.name)
+        right.set_ylabel("share correct")
+        lines = [*training.get_lines(), *right.get_lines()]
+        training.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
+        if evaluations:
+            _accuracies(parts[1], evaluations)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
 
     def export(self, out: str | Path, **how: Any) -> Path:
         """Write the trained model as a Hugging Face folder, with the adapter merged in (`smopd export`)."""
@@ -207,3 +229,19 @@ def _read_conversations(file: Path) -> Iterator[Row]:
 
 def _is_turns(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(turn, dict) and "reply" in turn for turn in value)
+
+
+def _accuracies(axes: Any, evaluations: list[Any]) -> None:
+    views = list(dict.fromkeys(view for evaluation in evaluations for view in evaluation))
+    width = 0.8 / len(evaluations)
+    for number, evaluation in enumerate(evaluations):
+        shown = [(place, evaluation[view]) for place, view in enumerate(views) if view in evaluation]
+        heights = [view["accuracy"] for _, view in shown]
+        below = [max(0.0, view["accuracy"] - view["low"]) for _, view in shown]
+        above = [max(0.0, view["high"] - view["accuracy"]) for _, view in shown]
+        places = [place + number * width for place, _ in shown]
+        look = {"color": COLOURS[number % len(COLOURS)], "label": evaluation.path.name, "capsize": 3}
+        axes.bar(places, heights, width, yerr=(below, above), **look)
+    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(views))], [v.upper() for v in views])
+    axes.set(ylim=(0, 1.05), ylabel="accuracy, 95% interval")
+    axes.legend(fontsize="small")

@@ -16,7 +16,7 @@ a row per rollout. smopd/study/calibration.py and smopd/viewer/ read the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,7 @@ class Columns:
     pieces: dict[int, str] = field(default_factory=dict)
 
 
-def token_columns(
-    ids: Sequence[str], losses: Sequence[RolloutLoss], plan: Plan, renderer: Renderer
-) -> Columns:
+def token_columns(ids: list[str], losses: Sequence[RolloutLoss], plan: Plan, renderer: Renderer) -> Columns:
     """Collect a step's columns; `ids` are those of the rollouts' examples."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in [*TYPES, VIEW, "top_tokens", "top_logps"]}
     terms = [term.name for term in plan.terms]
@@ -85,14 +83,13 @@ def token_columns(
     selecting = [term.name for term in plan.terms if term.selects]
     occurring = set(tensors["token"].unique().tolist()).union(*(o.tokens.tolist() for o in others.values()))
     pieces = renderer.pieces(sorted(occurring))
-    return Columns(tensors, list(ids), terms, selecting, [*map(str, views)], others, pieces)
+    return Columns(tensors, ids, terms, selecting, [*map(str, views)], others, pieces)
 
 
 def teacher_contexts(
     losses: Iterable[RolloutLoss], plan: Plan, peers: Peers, renderer: Renderer
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """The teacher's contexts of each scored reply (term, view, turn): a row per rollout."""
-    rows = []
     for loss in losses:
         replies = []
         for term in plan.terms:
@@ -105,8 +102,7 @@ def teacher_contexts(
                         contexts.append({"weight": weight, "messages": context})
                 place = {"term": term.name, "view": reply.view, "turn": reply.turn}
                 replies.append({**place, "contexts": contexts})
-        rows.append({"replies": replies})
-    return rows
+        yield {"replies": replies}
 
 
 def write(path: Path, columns: Columns) -> None:

@@ -6,21 +6,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from smopd.config import Config, load_config
-from smopd.config_io import to_toml
+from smopd.config import MAY_CHANGE, Config, load_config
+from smopd.config_io import flatten, leaves, nest, scalar, to_toml
 from smopd.errors import UserError
 from smopd.evaluation.store import INPUTS
 from smopd.files import STEP, append_jsonl, jsonl, locked, read_jsonl, write_jsonl, write_text
-from smopd.models.checksums import checkpoints, damage, step_of
+from smopd.models.adapter_files import checkpoints, damage, step_of
 from smopd.runs import checkpoint, layout, tokens
-from smopd.runs.continuing import Changes, changes, earlier_settings, lengthened_message, refused
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -30,6 +29,8 @@ log = logging.getLogger("smopd")
 # What a run killed at its very beginning may leave.
 UNFINISHED = {layout.LOCK, INPUTS, f"{layout.CONFIG}.partial"}
 TIMES = "seconds/"
+RECORDED = ("train.steps", "train.checkpoint_every", "train.eval_every", "train.patience")
+Changes = dict[str, tuple[Any, Any]]  # setting -> (value in the run folder, value now)
 
 
 class RunFolder:
@@ -67,9 +68,8 @@ class RunFolder:
         if self._locked:
             yield
             return
-        missing_folders = [p for p in (self.path, *self.path.parents) if not p.exists()]
         with ExitStack() as stack:
-            stack.callback(_remove_empty, missing_folders)
+            stack.callback(_remove_empty, [p for p in (self.path, *self.path.parents) if not p.exists()])
             with self._explain_write_errors(self.path / layout.LOCK):
                 works = stack.enter_context(locked(self.path / layout.LOCK, "works on this run"))
             if not works:
@@ -89,7 +89,7 @@ class RunFolder:
         except (OSError, SafetensorError) as error:
             where = getattr(error, "filename", None) or path
             why = getattr(error, "strerror", None) or str(error).rpartition("I/O error: ")[2]
-            sound = next((c for c in reversed(self.checkpoints()) if damage(c) is None), None)
+            sound = next((c for c in reversed(checkpoints(self.path)) if damage(c) is None), None)
             safe, then = "No checkpoint is complete yet", "starts over"
             if sound:
                 safe, then = f"The last complete checkpoint (step {step_of(sound)}) is intact", "continues"
@@ -144,10 +144,6 @@ class RunFolder:
         values = {row["step"]: row["value"] for row in rows if steps is None or row["step"] in steps}
         return max(values.items(), key=lambda pair: (pair[1], -pair[0]), default=None)
 
-    def checkpoints(self) -> list[Path]:
-        """Complete checkpoints, oldest first."""
-        return checkpoints(self.path)
-
     def save_checkpoint(
         self, step: int, model: PeftModel, optimizer: Optimizer, keep: int,
         more: Callable[[Path], None] | None = None,
@@ -163,7 +159,7 @@ class RunFolder:
 
     def prune(self, keep: int, upto: int | None = None) -> None:
         """Delete checkpoints (up to `upto`) except the newest `keep` undamaged ones and the best."""
-        folders = [c for c in self.checkpoints() if upto is None or step_of(c) <= upto]
+        folders = [c for c in checkpoints(self.path) if upto is None or step_of(c) <= upto]
         sound = [c for c in folders if c not in self._damaged]
         best = self.best({step_of(c) for c in sound})
         for old in folders if sound else []:
@@ -174,7 +170,7 @@ class RunFolder:
     def latest_valid_checkpoint(self) -> Path | None:
         """The newest undamaged checkpoint, or None; a UserError if all are damaged."""
         problems: list[str] = []
-        for folder in reversed(self.checkpoints()):
+        for folder in reversed(checkpoints(self.path)):
             if (problem := damage(folder)) is None:
                 for line in problems:
                     log.warning("%s; %s is used, and the steps after it are repeated", line, folder.name)
@@ -192,8 +188,6 @@ class RunFolder:
         chosen = only or self.latest_valid_checkpoint()
         if chosen is None:
             return 0
-        if only and (problem := damage(only)):
-            raise UserError(f"{only}: damaged: {problem}")
         earlier = earlier_settings(self.config, layout.read_rows(self.path, layout.STARTS))
         return checkpoint.load(chosen, model, optimizer, self.config, earlier)
 
@@ -202,7 +196,7 @@ class RunFolder:
         with self._explain_write_errors(path):
             write_jsonl(path, rows)
 
-    def save_tokens(self, step: int, columns: tokens.Columns, contexts: list[dict[str, Any]]) -> None:
+    def save_tokens(self, step: int, columns: tokens.Columns, contexts: Iterable[dict[str, Any]]) -> None:
         path = layout.step_file(self.path, layout.TOKENS, step, ".safetensors")
         with self._explain_write_errors(path):
             write_jsonl(path.with_suffix(".contexts.jsonl"), contexts)
@@ -213,3 +207,64 @@ def _remove_empty(folders: list[Path]) -> None:
     with suppress(OSError):  # not empty: the run has begun
         for folder in folders:
             folder.rmdir()
+
+
+# --- which settings may change when a run is resumed
+#
+# Always those that no result depends on (MAY_CHANGE), and those in RECORDED, of which the steps can only
+# increase. A change of the latter is written into starts.jsonl, so that older checkpoints are still accepted.
+# Any other is refused.
+def changes(stored: Config, now: Config) -> Changes:
+    """Return the settings that differ and must be recorded or refused."""
+    old, new = flatten(stored.model_dump()), flatten(now.model_dump())
+    pairs = {key: (old.get(key), new.get(key)) for key in old | new if not key.startswith(MAY_CHANGE)}
+    return {key: (before, after) for key, (before, after) in pairs.items() if before != after}
+
+
+def refused(changed: Changes) -> list[str]:
+    lines = []
+    for key, (old, new) in changed.items():
+        if key not in RECORDED:
+            lines.append(f"{key}: {_format_value(old)} in the run folder, {_format_value(new)} now")
+        elif key == "train.steps" and new < old:
+            lines.append(f"{key}: {old} in the run folder, {new} now: a run can be lengthened, not shortened")
+    return lines
+
+
+def of_all_steps(config: Config, before: int) -> list[str]:
+    """Return a line for everything else that depends on the number of steps, which was `before`."""
+    steps, lines = config.train.steps, []
+    if config.optim.schedule != "constant":
+        falls = f"optim.schedule = {config.optim.schedule} falls to zero at the last step"
+        lines.append(f"{falls}: until now at step {before}, from here on at step {steps}")
+    values = flatten(config.model_dump())
+    for key, field in leaves(type(config)).items():
+        extra = field.json_schema_extra
+        if not isinstance(extra, dict) or not extra.get("share_of_steps"):
+            continue
+        table, idle = key.rpartition(".")[0], dict[str, Any](extra.get("idle") or {})  # type: ignore[arg-type]
+        if values[key] and not any(values[f"{table}.{name}"] == value for name, value in idle.items()):
+            share, value = f"{key} = {values[key]:.3g} is a share of all steps", values[key]
+            lines.append(f"{share}: {value * before:.4g} steps until now, {value * steps:.4g} now")
+    return lines
+
+
+def lengthened_message(config: Config, before: int) -> str:
+    lengthened = f"lengthened from {before} to {config.train.steps} steps"
+    if lines := of_all_steps(config, before):
+        unlike = "the steps so far are not those of a run that was this long from its beginning"
+        return "\n  ".join([f"{lengthened}; {unlike}:", *lines])
+    return f"{lengthened}; it ends as a run that was this long from its beginning"
+
+
+def earlier_settings(config: Config, starts: list[dict[str, Any]]) -> Iterator[Config]:
+    """The settings the run had before each recorded change, newest first."""
+    values = flatten(config.model_dump())
+    for row in reversed(starts):
+        if undone := {key: pair[0] for key, pair in row.get("changed", {}).items() if key in RECORDED}:
+            values |= undone
+            yield type(config).model_validate(nest(values))
+
+
+def _format_value(value: Any) -> str:
+    return "nothing" if value is None else scalar(value)

@@ -8,7 +8,6 @@ the unused conversations and, with overlap, the policy of the next block, which 
 """
 
 import copy
-import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
-from smopd.files import write_json
+from smopd.files import read_json, write_json
 from smopd.models.adapters import StudentAdapter
 from smopd.rollout.driver import Conversation, Turn
 from smopd.training.player import Played, StepConversations, StepPlayer
@@ -121,10 +120,9 @@ class Ahead:
     def load(self, folder: Path, policy: StudentAdapter) -> None:
         if not (folder / STATE).exists():
             return
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        state = read_json(folder / STATE)
         for step, saved in state["steps"].items():
-            examples = self.player.of_all(int(step))
-            rows = zip(examples, saved["rollouts"], strict=True)
+            rows = zip(self.player.of_all(int(step)), saved["rollouts"], strict=True)
             talks = [[self._from_json(example, row) for row in of_one] for (example, _), of_one in rows]
             self._pending[int(step)] = talks, saved["version"]
         if block := state["next"]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from smopd.chat.template import refuse_too_long
 from smopd.config import Config, plan_of
 from smopd.data import Example
+from smopd.data.check import refuse_failing_verifiers
 from smopd.data.reading import generated
-from smopd.data.trial import refuse_failing_verifiers
 from smopd.errors import UserError
 from smopd.evaluation.evaluate import prepared_examples, told_so_far
 from smopd.methods import in_file

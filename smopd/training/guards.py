@@ -5,6 +5,7 @@ evaluations only, so a resumed run gives the same ones as an uninterrupted run.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import sqrt
 from statistics import fmean
 from typing import Any
@@ -64,10 +65,8 @@ class Watched:
 
 
 def give_warnings(config: Config, plan: Plan, folder: RunFolder, step: int, examples: int = 0) -> None:
-    """Log the warnings that are due and new, and record them in the run folder."""
     known = {row["cause"] for row in folder.warnings()}
-    watched = Watched(config, plan, folder.metrics(), folder.evaluations(), examples)
-    for cause, message in due(watched):
+    for cause, message in due(Watched(config, plan, folder.metrics(), folder.evaluations(), examples)):
         if cause not in known:
             known.add(cause)
             log.warning("step %d: %s", step, message)
@@ -112,20 +111,17 @@ def _remedies(config: Config, cause: str) -> dict[str, Any]:
 
 def _check_rewards(watched: Watched) -> Iterator[Due]:
     judged = [row for row in watched.rows if row.get("outcome") is not None]
-    last = len(judged)
-    while last and judged[last - 1]["outcome"] == 0:
-        last -= 1
-    zero = judged[last:]
+    zero = list(takewhile(lambda row: row["outcome"] == 0, reversed(judged)))
+    before = [row["outcome"] for row in judged[: len(judged) - len(zero)]]
     counts = _verdict_counts(zero)
     total = sum(counts.values())
     if len(zero) < ZERO_STEPS or total < ZERO_VERDICTS:
         return
     odd = ", ".join(f"{count} {status}" for status, count in counts.items() if count and status != "ok")
     issue = f"none of {total} final answers in {len(zero)} steps was right" + (f" ({odd})" if odd else "")
-    if last:
-        best = max(row["outcome"] for row in judged[:last])
+    if before:
         way = "lower optim.lr, look at the clipped shares, and go back to an earlier checkpoint"
-        yield "no longer right", f"{issue}, and up to {best:.0%} were before: {way}"
+        yield "no longer right", f"{issue}, and up to {max(before):.0%} were before: {way}"
     else:
         way = "read some in rollouts/; does the model solve FULL (smopd eval --views full), and do right"
         way += " answers verify (smopd data check)? else train on easier examples"

@@ -68,8 +68,7 @@ def _leave_terminal() -> None:
     """Redirect output to /dev/null if the terminal is gone: an error here would lose the checkpoint."""
     for descriptor in (1, 2):
         try:
-            device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
-            if device and not os.isatty(descriptor):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, descriptor)
                 os.close(nowhere)

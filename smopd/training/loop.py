@@ -20,7 +20,7 @@ from smopd.chat import Renderer
 from smopd.chat.template import refuse_too_long
 from smopd.config import Config, plan_of
 from smopd.data import Example
-from smopd.data.trial import refuse_failing_verifiers
+from smopd.data.check import refuse_failing_verifiers
 from smopd.errors import EngineLost, UserError
 from smopd.models import load_model, resolve_adapter
 from smopd.models.adapters import StudentAdapter, adapter_parameters, attach, merged, update_teacher
@@ -72,9 +72,8 @@ class Trainer:
         scored = self.model, self.renderer, self.plan
         self.scorer = StepScorer(*scored, config.train, self.processes, self.sharded)
         self.student, optim = self.scorer.student, config.optim
-        self.optimizer = torch.optim.AdamW(
-            self.student, optim.lr, (optim.beta1, optim.beta2), optim.eps, optim.weight_decay
-        )
+        betas = optim.beta1, optim.beta2
+        self.optimizer = torch.optim.AdamW(self.student, optim.lr, betas, optim.eps, optim.weight_decay)
         self.cause = ""  # why the last step without a gradient had none
         if self.sharded:
             sharding.shard(self.model)
@@ -238,8 +237,7 @@ class Trainer:
         if train.save_tokens:
             columns = token_columns([r.example.id for r in rollouts], losses, self.plan, self.renderer)
             peers = Peers(rollouts, moment.draw, moment.done)
-            contexts = teacher_contexts(losses, self.plan, peers, self.renderer)
-            self.folder.save_tokens(step, columns, contexts)
+            self.folder.save_tokens(step, columns, teacher_contexts(losses, self.plan, peers, self.renderer))
         self.folder.add_metrics(row)
 
     def sampling(self, version: int) -> Any:
@@ -268,7 +266,6 @@ class Trainer:
         return {"grad_norm": shown, "lr": rate, "skipped": int(not finite), "empty": int(norm == 0)}
 
     def _check_skipped(self) -> None:
-        """Stop the run after `max_skipped` steps in a row without a gradient."""
         most = self.config.train.max_skipped
         rows = self.processes.broadcast(self.folder.metrics()[-most:] if self.processes.first else None) or []
         if len(rows) == most and all(row["skipped"] for row in rows):

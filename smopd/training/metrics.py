@@ -34,7 +34,8 @@ def step_metrics(
     verdicts = [r.verdict for r in rollouts if r.verdict]
     statuses = Counter(verdict.status for verdict in verdicts)
     gaps = [_gap(reply, stats) for loss in losses for reply, stats in loss.scored if reply.engine_logps]
-    turns = [turn for r in rollouts for played in r.conversations for turn in played.turns]
+    played = [conversation for r in rollouts for conversation in r.conversations]
+    turns, views = [turn for c in played for turn in c.turns], Counter(c.view for c in played)
     stops = Counter(str(turn.stop) for turn in turns)
     for term in plan.scored:
         row |= term.logged(moment)
@@ -50,10 +51,7 @@ def step_metrics(
         "weight": _mean([w for part in weighted for w in part.turn_weights.tolist()]),
         "outcome": _mean([float(verdict.correct) for verdict in verdicts]),
         "eligible_turns": sum(len(part.deltas) for part in weighted),
-        **{
-            f"{play.view}_branch": sum(c.view == play.view for r in rollouts for c in r.conversations)
-            for play in plan.plays[1:]
-        },
+        **{f"{play.view}_branch": views[play.view] for play in plan.plays[1:]},
         "rollout/logp_gap": _token_mean(gaps),
         "rollout/logp_gap_max": torch.cat(gaps).max().item() if gaps else None,
         "stop/end": stops["end"],
@@ -83,13 +81,9 @@ def _token_mean(columns: Sequence[torch.Tensor]) -> float | None:
 
 def _counts(parts: Sequence[TermLoss]) -> tuple[int, int, int]:
     """Count the tokens that are over the cap and carry loss, those that carry loss, and all."""
-    over = kept = tokens = 0
-    for part in parts:
-        for capped, mask in zip(part.over, part.kept(), strict=True):
-            over += int((capped & mask).sum())
-            kept += int(mask.sum())
-            tokens += len(mask)
-    return over, kept, tokens
+    masks = [pair for part in parts for pair in zip(part.over, part.kept(), strict=True)]
+    over = sum(int((capped & mask).sum()) for capped, mask in masks)
+    return over, sum(int(mask.sum()) for _, mask in masks), sum(len(mask) for _, mask in masks)
 
 
 def _gap(reply: Reply, stats: TokenStats) -> torch.Tensor:

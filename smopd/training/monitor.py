@@ -37,14 +37,11 @@ class Monitor:
         self.trackers: list[GeneralTracker] = []
 
     def __enter__(self) -> "Monitor":
-        folder = self.folder.path
+        path = self.folder.path
         for name in self.settings.trackers if self.processes.first else []:
             kind: Any = LOGGER_TYPE_TO_CLASS[name]
-            # Trackers show the run under its folder's name.
-            local = kind.requires_logging_directory
-            tracker = (
-                kind(folder.name, str(folder / "tracking")) if local else kind("smopd", name=folder.name)
-            )
+            local = kind.requires_logging_directory  # either kind shows the run under its folder's name
+            tracker = kind(path.name, str(path / "tracking")) if local else kind("smopd", name=path.name)
             try:
                 tracker.start()
             except ImportError as error:

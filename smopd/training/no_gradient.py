@@ -15,18 +15,18 @@ Scored = list[tuple[Reply, TokenStats]]  # the replies of one term
 
 
 def explain(
-    rollouts: Sequence[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment, finite: bool
+    rollouts: list[Rollout], losses: Sequence[RolloutLoss], plan: Plan, moment: Moment, finite: bool
 ) -> tuple[str, bool]:
     """Return the cause, and whether more such steps should stop the run: not if other verdicts would have
     given a gradient (as in groups that are all right or all wrong), nor while conversations are cut short and
     longer ones follow. `finite`: loss and gradient are.
     """
-    not_finite = {term.name: _describe_not_finite(losses, term, finite) for term in plan.scored}
+    scored = {t.name: [pair for loss in losses for pair in loss.terms[t.name].scored()] for t in plan.scored}
+    not_finite = {t.name: _describe_not_finite(losses, scored[t.name], t, finite) for t in plan.scored}
     if any(not_finite.values()):
         return _format_causes({name: cause for name, cause in not_finite.items() if cause}), True
     if not finite:
         return "every term's loss is finite, but the gradient is not", True
-    scored = {term.name: _collect_scored(losses, term) for term in plan.scored}
     moving = _find_moving(rollouts, scored, plan, moment)
     missing = {t.name: _explain_missing(rollouts, scored[t.name], t, plan, moment) for t in plan.scored}
     for name in moving:
@@ -44,28 +44,21 @@ def _format_causes(causes: dict[str, str]) -> str:
     return "; ".join(f"term {name!r}: {cause}" for name, cause in causes.items())
 
 
-def _collect_scored(losses: Sequence[RolloutLoss], term: Term) -> Scored:
-    return [pair for loss in losses for pair in loss.terms[term.name].scored()]
-
-
 def _count_kept(scored: Scored) -> int:
     return sum(int((stats.weight != 0).sum()) for _, stats in scored if stats.weight is not None)
 
 
-def _describe_not_finite(losses: Sequence[RolloutLoss], term: Term, finite: bool) -> str:
+def _describe_not_finite(losses: Sequence[RolloutLoss], scored: Scored, term: Term, finite: bool) -> str:
     """Say which part of a term is NaN or, unless `finite`, infinite (a cap makes infinities finite)."""
     for name, what in (("divergence", "loss"), ("weight", f"token weight ({part_name(term.tokens)})")):
-        columns = [getattr(stats, name) for _, stats in _collect_scored(losses, term)]
-        columns = [column for column in columns if column is not None]
+        columns = [column for _, stats in scored if (column := getattr(stats, name)) is not None]
         if bad := sum(int((c.isnan() if finite else ~c.isfinite()).sum()) for c in columns):
             return f"the {what} is not finite on {bad} of {sum(map(len, columns))} tokens"
     whole = all(loss.terms[term.name].value.isfinite() for loss in losses)
     return "" if whole else f"the turn weight ({part_name(term.turns)}) is not finite"
 
 
-def _explain_missing(
-    rollouts: Sequence[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment
-) -> str:
+def _explain_missing(rollouts: list[Rollout], scored: Scored, term: Term, plan: Plan, moment: Moment) -> str:
     if not scored:
         chosen = [reply for r in rollouts for reply in term.replies(r.replies(), moment)]
         count = sum(bool(reply.tokens) for reply in chosen)
@@ -81,9 +74,7 @@ def _explain_missing(
     return f"the token weight kept none of {tokens} tokens ({part_name(term.tokens)})"
 
 
-def _find_moving(
-    rollouts: Sequence[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment
-) -> set[str]:
+def _find_moving(rollouts: list[Rollout], scored: dict[str, Scored], plan: Plan, moment: Moment) -> set[str]:
     """The terms with a token that gets a gradient, or with a reply that was not scored."""
     replies = [r.replies() for r in rollouts]
     _, _, wanted = scoring_requests(replies, plan, moment, Peers(rollouts, moment.draw, moment.done))
@@ -92,8 +83,7 @@ def _find_moving(
     for term in plan.scored:
         tokens = [Tokens(stats, by_key[key_of(reply)], moment) for reply, stats in scored[term.name]]
         replies_now = sum(len(numbers) for (_, name), numbers in wanted.items() if name == term.name)
-        unscored = replies_now > len(tokens)
-        if unscored or (tokens and any(d.has_gradient.any() for d in decide(term, tokens))):
+        if replies_now > len(tokens) or (tokens and any(d.has_gradient.any() for d in decide(term, tokens))):
             moving.add(term.name)
     return moving
 

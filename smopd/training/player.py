@@ -1,6 +1,6 @@
 """The first half of a step: draw examples, play them, verify and grade. Each process plays its share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -69,27 +69,22 @@ class StepPlayer:
         for some in [jobs] if continuous else by_play:
             sampled = iter(self.driver.play_all([job.request for job in some if job.request], continuous))
             for job in some:
-                talk = next(sampled) if job.request else self._recite(job.example)
+                example = job.example
+                talk = next(sampled) if job.request else self.driver.recite(example, reference_reply(example))
                 talk.context = None  # no longer needed; gathering it would pickle the tokenizer
                 played[job.step][job.place].append((job.play, talk))
         return list(played.values())
 
-    def _jobs(self, step: int) -> list[_Job]:
+    def _jobs(self, step: int) -> Iterator[_Job]:
         """List the conversations of this process's share of a step, play by play."""
         seed, items, plays = self.config.seed, self.items(step), self.plan.plays
+        draw = (seed, "rollout", step)
         chosen = [drawn_plays(plays, (seed, step), example, sample) for example, sample in items]
-        jobs = []
         for number, play in enumerate(plays):
-            turns = play.turns_at(step)
             for place, (example, sample) in enumerate(items):
                 if play in chosen[place]:
-                    draw = (seed, "rollout", step)
-                    request = ConversationRequest(example, play.view, draw, sample, turns)
-                    jobs.append(_Job(step, place, number, example, None if play.reference else request))
-        return jobs
-
-    def _recite(self, example: Example) -> Conversation:
-        return self.driver.recite(example, reference_reply(example))
+                    request = ConversationRequest(example, play.view, draw, sample, play.turns_at(step))
+                    yield _Job(step, place, number, example, None if play.reference else request)
 
     def of_all(self, step: int) -> list[tuple[Example, int]]:
         """Example and sample number of every rollout of a step, on all processes."""
@@ -120,7 +115,7 @@ class StepPlayer:
         places = range((step - 1) * batch, step * batch)
         return [self.examples[order(place // count)[place % count]] for place in places]
 
-    def turn_accuracy(self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int) -> dict[str, float]:
+    def turn_accuracy(self, all_rollouts: list[Rollout], model: PeftModel, step: int) -> dict[str, float]:
         """Turn accuracy of the student and, every `train.teacher_every` steps, of the teacher. Collective."""
         talks = [c for rollout in self.processes.share(all_rollouts) for c in rollout.conversations]
         expected = [(talk.whole - 1, expected_so_far(talk)) for talk in talks]
@@ -131,9 +126,7 @@ class StepPlayer:
         right = {k: self.processes.gather([v.correct for v in judged]) for k, judged in verdicts.items()}
         return {name: sum(correct) / len(correct) for name, correct in right.items() if correct}
 
-    def _teacher_verdicts(
-        self, all_rollouts: Sequence[Rollout], model: PeftModel, step: int
-    ) -> list[Verdict]:
+    def _teacher_verdicts(self, all_rollouts: list[Rollout], model: PeftModel, step: int) -> list[Verdict]:
         """Let the teacher reply to some of the step's middle turns in its clean context, and verify that."""
         places = [(r.example, t, r.sample) for r in all_rollouts for t in range(len(r.example.shards) - 1)]
         known = [(*place, partial) for place in places if (partial := told_so_far(*place[:2]))]

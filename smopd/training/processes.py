@@ -75,8 +75,7 @@ class Processes:
             dist.broadcast_object_list(box, src=0, group=_patient_group(dist.group.WORLD))
         if box[1]:
             raise box[1]
-        result: T = box[0]
-        return result
+        return box[0]
 
     def any_of(self, flag: bool) -> bool:
         return any(self.gather([flag]))

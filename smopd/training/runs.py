@@ -34,7 +34,6 @@ def train_run(
     config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: "",
     hooks: Hooks | None = None,
 ) -> None:  # fmt: skip
-    """Train a run to the end; resume it if it was stopped."""
     require_writable(folder.path)
     examples = check_training(config)
     from smopd.training.loop import Trainer
@@ -61,9 +60,7 @@ def train_run(
             log.info("ended after step %d: %s; resume with --set train.patience=0", trainer.step, why)
 
 
-def quickstart_run(
-    config: Config, folder: RunFolder, track: Track = quiet, note: Note = lambda row: ""
-) -> dict[str, Any]:
+def quickstart_run(config: Config, folder: RunFolder, track: Track, note: Note) -> dict[str, Any]:
     """Evaluate the base model, train, evaluate again; skip what the folder already holds."""
     require_writable(folder.path)
     examples = prepared_examples(config, "eval")
@@ -85,9 +82,7 @@ def quickstart_run(
     return {"base": before, "trained": after}
 
 
-def build_base(
-    out: Path, overrides: list[str], track: Track = quiet, note: Note = lambda row: ""
-) -> dict[str, Any]:
+def build_base(out: Path, overrides: list[str], track: Track, note: Note) -> dict[str, Any]:
     """Build a base model that gets lost: SmolLM2, fine-tuned on FULL tasks only. Writes what is missing of
     OUT/stock (SmolLM2 unchanged), OUT/run (the fine-tuning, an ordinary run) and OUT/model (stock merged with
     the run's adapter), each atomically; returns their paths.
@@ -106,7 +101,7 @@ def build_base(
     return parts
 
 
-def find_or_build_base(config: Config, track: Track = quiet, note: Note = lambda row: "") -> None:
+def find_or_build_base(config: Config, track: Track, note: Note) -> None:
     """Build the model that a config trains if `build_base` makes it and it is missing."""
     model = Path(config.model.path)
     if model.name == "model" and not (model / "config.json").exists():

@@ -42,17 +42,10 @@ PLAIN = ScoringPath(plain.reply_hidden, plain.token_stats)
 
 
 def score(
-    model: PeftModel,
-    renderer: Renderer,
-    rollouts: Sequence[Rollout],
-    plan: Plan,
-    moment: Moment,
-    peers: Peers | None = None,
-    row_tokens: int = 2048,
-    path: ScoringPath = FAST,
-    decided: StepStatistics | None = None,
-    alternatives: int = 0,
-) -> list[RolloutLoss]:
+    model: PeftModel, renderer: Renderer, rollouts: Sequence[Rollout], plan: Plan, moment: Moment,
+    peers: Peers | None = None, row_tokens: int = 2048, path: ScoringPath = FAST,
+    decided: StepStatistics | None = None, alternatives: int = 0,
+) -> list[RolloutLoss]:  # fmt: skip
     """The loss of each rollout of a micro-batch, with gradient to the student. `peers`: the step's rollouts
     (default: these); `decided`: its statistics, if a term needs them; `alternatives`: top-k tokens per model.
     """
@@ -126,14 +119,10 @@ class _MicroBatch:
                 columns = self.path.token_stats(
                     torch.cat([students[unit.reply] for unit in units]),
                     torch.cat([teachers.get(k, students[self.units[k].reply]).detach() for k in numbers]),
-                    self.head,
-                    torch.cat([self.tokens[unit.reply] for unit in units]),
-                    list(losses),
-                    lengths=rows,
-                    decide=decisions,
+                    self.head, torch.cat([self.tokens[unit.reply] for unit in units]), list(losses),
+                    lengths=rows, decide=decisions, alternatives=alternatives,
                     auxiliary=torch.cat([auxiliary[k] for k in numbers]) if numbers[0] in auxiliary else None,
-                    alternatives=alternatives,
-                )
+                )  # fmt: skip
             for column_number, column in enumerate(columns):
                 for unit, of_reply in zip(units, column.split(rows), strict=True):
                     stats[unit.reply, unit.terms[column_number].name] = of_reply
@@ -164,9 +153,8 @@ class _MicroBatch:
                 mixed = [(weight, next(pieces)) for weight, _ in self.units[k].contexts]
                 hidden[k] = mixed[0][1] if len(mixed) == 1 and mixed[0][0] == 1 else sum_of(mixed)
             for k in further:
-                unit = self.units[k]
-                tokens = self.tokens[unit.reply]
-                logps = [sampled_logps(next(pieces), self.head, tokens) for _ in unit.auxiliary[1]]
+                tokens = self.tokens[self.units[k].reply]
+                logps = [sampled_logps(next(pieces), self.head, tokens) for _ in self.units[k].auxiliary[1]]
                 auxiliary[k] = torch.stack(logps, 1)
         return hidden, auxiliary
 

@@ -25,6 +25,7 @@ from smopd.training.processes import Processes
 from smopd.training.scores import FAST, ScoringPath, score, without_graph
 
 log = logging.getLogger("smopd")
+Losses = list[RolloutLoss]
 Gradients = dict[str, list[torch.Tensor]]  # by term, for each of the student's parameters
 TOTAL = ""  # key of the gradient of all terms together, in place of a term's name
 SMALLEST_ROW = 64  # packed tokens
@@ -62,9 +63,7 @@ class StepScorer:
         if settings.recompute:
             self._recompute()
 
-    def score(
-        self, all_rollouts: Sequence[Rollout], moment: Moment
-    ) -> tuple[list[RolloutLoss], dict[str, float]]:
+    def score(self, all_rollouts: Sequence[Rollout], moment: Moment) -> tuple[Losses, dict[str, float]]:
         """Put the mean loss's gradient into `grad`; return all losses and, if balanced, norms. Collective."""
         losses, gradients = self.differentiate(all_rollouts, moment, self.plan.balance)
         total, norms = balance(gradients) if self.plan.balance else (gradients[TOTAL], {})
@@ -74,7 +73,7 @@ class StepScorer:
 
     def differentiate(
         self, all_rollouts: Sequence[Rollout], moment: Moment, by_term: bool = False
-    ) -> tuple[list[RolloutLoss], Gradients]:
+    ) -> tuple[Losses, Gradients]:
         """Return every rollout's loss (CPU, without graph) and the gradient of their mean. Collective."""
         names = [term.name for term in self.plan.scored if by_term] or [TOTAL]
         gradients = {name: [torch.zeros_like(parameter) for parameter in self.student] for name in names}
@@ -89,9 +88,7 @@ class StepScorer:
         self.processes.all_reduce([tensor for tensors in gradients.values() for tensor in tensors])
         return self.processes.gather(without_graph(local_losses)), gradients
 
-    def _map_micro_batches(
-        self, rollouts: list[Rollout], work: Callable[[list[Rollout]], list[RolloutLoss]]
-    ) -> list[RolloutLoss]:
+    def _map_micro_batches(self, rollouts: list[Rollout], work: Callable[[list[Rollout]], Losses]) -> Losses:
         """Apply `work` to each micro-batch; with sharded weights, equally often on every process."""
         size = self.settings.micro_batch
         parts = [rollouts[first : first + size] for first in range(0, len(rollouts), size)]
@@ -113,14 +110,14 @@ class StepScorer:
         surveyed = step_statistics(terms, all_losses, step.moment)
         return StepStatistics(surveyed.weights, {**surveyed.divisors, **divisors})
 
-    def _score(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
+    def _score(self, part: list[Rollout], step: _Step) -> Losses:
         alternatives = self.settings.alternatives if self.settings.save_tokens else 0
         return score(
             self.model, self.renderer, part, self.plan, step.moment, step.peers, self.row_tokens, self.path,
             step.decided, alternatives,
         )  # fmt: skip
 
-    def _backward(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
+    def _backward(self, part: list[Rollout], step: _Step) -> Losses:
         """Score one micro-batch and add its gradient; add nothing if memory runs out."""
         losses = self._score(part, step)
         by_term: dict[str, Sequence[torch.Tensor | None]] = {}
@@ -137,7 +134,7 @@ class StepScorer:
                 total.add_(gradient if gradient is not None else 0)
         return losses
 
-    def _backward_with_oom_retry(self, part: list[Rollout], step: _Step) -> list[RolloutLoss]:
+    def _backward_with_oom_retry(self, part: list[Rollout], step: _Step) -> Losses:
         """`_backward`; when out of memory, retry with half the rollouts, then with less memory for one."""
         while True:
             try:

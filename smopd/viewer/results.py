@@ -19,7 +19,7 @@ from smopd.evaluation.evaluate import Outcome, prepared_examples
 from smopd.evaluation.metrics import against, summarise
 from smopd.evaluation.store import load_outcomes
 from smopd.files import digest, read_text, require_writable, write_text
-from smopd.models.checksums import checkpoints
+from smopd.models.adapter_files import checkpoints
 from smopd.runs import Run, is_run
 from smopd.runs.evaluations import BASE, TRAINED, Evaluated, eval_command, evaluations_of
 from smopd.study.collect import rejudged

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import smopd
 from smopd.config import load_config
-from smopd.data.trial import GARBAGE
+from smopd.data.check import GARBAGE
 from smopd.methods import METHODS, Method
 from smopd.pocket import MODEL_DIR
 

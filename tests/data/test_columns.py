@@ -7,7 +7,7 @@ import pytest
 from support.runs import complaint
 
 from smopd.data import Example
-from smopd.data.columns import as_examples, plain_answers, rereadable
+from smopd.data.reading import as_examples, plain_answers, rereadable
 
 ROW = {"shards": ["How many?", "There are 3."], "full": "There are 3. How many?", "answer": {"value": "3"}}
 CHAT = [

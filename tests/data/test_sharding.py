@@ -9,8 +9,20 @@ from conftest import shared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smopd.data.clauses import asks, clauses, sentences, whole_spans
-from smopd.data.sharding import LONGEST, check_shards, names, normalise, numbers, pieces, shard, words
+from smopd.data.sharding import (
+    LONGEST,
+    asks,
+    check_shards,
+    clauses,
+    names,
+    normalise,
+    numbers,
+    pieces,
+    sentences,
+    shard,
+    whole_spans,
+    words,
+)
 
 
 # --- sentences

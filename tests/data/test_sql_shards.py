@@ -7,8 +7,7 @@ import pytest
 from conftest import shared
 
 from smopd.data.sharding import check_shards
-from smopd.data.training_set.nouns import is_noun, plural, singular
-from smopd.data.training_set.sql_query import Schema
+from smopd.data.training_set.sql_query import Schema, is_noun, plural, singular
 from smopd.data.training_set.sql_shards import WORDING, shard_query
 
 CONCERTS = {

@@ -3,7 +3,7 @@
 import pytest
 
 from smopd.data import Example, load_examples
-from smopd.data.trial import GARBAGE, TRIED, try_verifiers
+from smopd.data.check import GARBAGE, TRIED, try_verifiers
 from smopd.errors import UserError
 from smopd.verify import tasks
 from smopd.verify.task import Task

@@ -16,9 +16,8 @@ from support.runs import complaint
 from smopd.config import load_config
 from smopd.errors import UserError
 from smopd.models import load_model, resolve_adapter
-from smopd.models.adapter_files import CONFIG, WEIGHTS, check_fit, load_adapter
+from smopd.models.adapter_files import CONFIG, REQUIRED, WEIGHTS, check_fit, load_adapter
 from smopd.models.adapters import attach, student_parameters
-from smopd.models.checksums import REQUIRED
 from smopd.models.loading import skeleton
 from smopd.runs.writer import RunFolder
 

@@ -3,13 +3,14 @@
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
 from support.played import move_student, student_of
 
 from smopd.errors import UserError
 from smopd.models import load_model
+from smopd.models.adapter_files import TEACHER, fill_adapter
 from smopd.models.adapters import (
     attach,
-    load_parameters,
     merged,
     save_teacher,
     student_parameters,
@@ -92,7 +93,7 @@ def test_the_teacher_survives_save_and_load(model, tmp_path):
     saved = {n: p.detach().clone() for n, p in teacher_parameters(model).items()}
     save_teacher(model, tmp_path / "t.safetensors")
     update_teacher(model, 0.0)
-    load_parameters(teacher_parameters(model), tmp_path / "t.safetensors")
+    fill_adapter(model, load_file(tmp_path / "t.safetensors"), tmp_path, TEACHER)
     assert all(torch.equal(saved[n], p) for n, p in teacher_parameters(model).items())
 
 

@@ -22,9 +22,8 @@ from smopd.config import Config, load_config, settings_hash
 from smopd.errors import UserError
 from smopd.machine import code_version
 from smopd.models import load_model
-from smopd.models.adapter_files import STUDENT
+from smopd.models.adapter_files import REQUIRED, STUDENT, checkpoints, damage, seal
 from smopd.models.adapters import attach, student_parameters, teacher_parameters, update_teacher
-from smopd.models.checksums import REQUIRED, damage, seal
 from smopd.runs.writer import RunFolder
 
 CONFIG = load_config("pocket")
@@ -218,13 +217,13 @@ def test_a_damaged_checkpoint_is_replaced_and_does_not_count(run, other):
     folder.cut_metrics(2)
     other.learn(3)
     folder.save_checkpoint(3, other.model, other.optimizer, 1)
-    assert [p.name for p in folder.checkpoints()] == [
+    assert [p.name for p in checkpoints(folder.path)] == [
         "step-000003",
         "step-000004",
     ]  # the sound one was not pruned for it
     other.learn(4)
     folder.save_checkpoint(4, other.model, other.optimizer, 2)
-    assert [p.name for p in folder.checkpoints() if not damage(p)] == ["step-000003", "step-000004"]
+    assert [p.name for p in checkpoints(folder.path) if not damage(p)] == ["step-000003", "step-000004"]
 
 
 def test_a_damaged_checkpoint_that_is_never_reached_again_goes(run, other):
@@ -232,7 +231,7 @@ def test_a_damaged_checkpoint_that_is_never_reached_again_goes(run, other):
     folder = RunFolder(run, CONFIG)
     folder.restore(other.model, other.optimizer)
     folder.save_checkpoint(5, other.model, other.optimizer, 2)
-    assert [p.name for p in folder.checkpoints()] == ["step-000002", "step-000005"]
+    assert [p.name for p in checkpoints(folder.path)] == ["step-000002", "step-000005"]
 
 
 def test_other_settings_are_refused_except_those_that_may_change(run, other):
@@ -341,7 +340,7 @@ def test_the_disk_may_fill_up_at_any_moment(run, written, monkeypatch, other):
                 break
             except UserError as error:
                 message = str(error)
-        visible = folder.checkpoints()
+        visible = checkpoints(folder.path)
         assert all(damage(p) is None for p in visible), (after, message)
         assert run / "checkpoints" / "step-000004" in visible
         assert [p.name for p in run.rglob(".partial*")] == []
@@ -353,7 +352,7 @@ def test_the_disk_may_fill_up_at_any_moment(run, written, monkeypatch, other):
         kept.rename(run / "checkpoints")
     assert disk.count == after
     assert after > 30  # it really went through the operations one by one
-    assert [p.name for p in folder.checkpoints()] == ["step-000004", "step-000006"]
+    assert [p.name for p in checkpoints(folder.path)] == ["step-000004", "step-000006"]
     assert folder.restore(other.model, other.optimizer) == 6
     assert same(other.state(), state)
 

@@ -8,8 +8,7 @@ from support.runs import checkpoint, equal, metrics, rows, train, trainer_of
 
 from smopd.config import load_config
 from smopd.errors import UserError
-from smopd.runs.continuing import of_all_steps
-from smopd.runs.writer import RunFolder
+from smopd.runs.writer import RunFolder, of_all_steps
 
 SMALL = ("train.rollouts=2", "train.micro_batch=2", "rollout.answer_tokens=16", "rollout.middle_tokens=12",
          "data.train_limit=8", "objective.rho=0.5")  # fmt: skip

@@ -16,6 +16,7 @@ import pytest
 from smopd import files
 from smopd.config import load_config
 from smopd.errors import UserError
+from smopd.models.adapter_files import checkpoints
 from smopd.runs import checkpoint
 from smopd.runs.writer import RunFolder
 from smopd.viewer.results import report_data
@@ -116,7 +117,7 @@ def hollow(folder) -> RunFolder:
 
 
 def left(folder: RunFolder) -> list[int]:
-    return [int(p.name[5:]) for p in folder.checkpoints()]
+    return [int(p.name[5:]) for p in checkpoints(folder.path)]
 
 
 def test_the_newest_and_the_best_are_kept(hollow):
@@ -148,7 +149,7 @@ def test_pruning_that_is_killed_leaves_no_half_under_a_name(hollow, monkeypatch)
 
     monkeypatch.setattr(checkpoint.shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.discard(hollow.checkpoints()[0])
+        checkpoint.discard(checkpoints(hollow.path)[0])
     monkeypatch.undo()
     hollow.prune(5)
     assert left(hollow) == [4, 6, 8, 10, 12]

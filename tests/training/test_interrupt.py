@@ -11,7 +11,7 @@ import termios
 import pytest
 from support.runs import trainer_of
 
-from smopd.models.checksums import checkpoints, damage
+from smopd.models.adapter_files import checkpoints, damage
 from smopd.training.interrupt import interruptible
 from smopd.training.loop import Stopped
 

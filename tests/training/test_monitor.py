@@ -6,6 +6,7 @@ from support.runs import trainer_of
 
 from smopd.errors import UserError
 from smopd.evaluation import metrics
+from smopd.models.adapter_files import checkpoints
 from smopd.training import monitor
 from smopd.training.loop import Stopped
 
@@ -47,7 +48,7 @@ def whole(tmp_path_factory):
 
 def test_the_best_checkpoint_is_kept_beside_the_newest(whole):
     assert whole.best() == (2, 0.75)  # the earlier of equal ones
-    assert [c.name for c in whole.checkpoints()] == ["step-000002", "step-000004"]
+    assert [c.name for c in checkpoints(whole.path)] == ["step-000002", "step-000004"]
     rows = whole.evaluations()
     assert [(r["step"], r["value"]) for r in rows if r["metric"] == "sharded"] == [*enumerate(ACCURACIES, 1)]
     assert len([r for r in rows if r["metric"] == "full"]) == 4
@@ -58,7 +59,7 @@ def test_it_stops_early_when_nothing_gets_better(tmp_path, monkeypatch):
     run = trainer(tmp_path / "r", "train.patience=2")
     run.train()
     assert run.step == 3
-    assert [c.name for c in run.folder.checkpoints()] == ["step-000001", "step-000003"]
+    assert [c.name for c in checkpoints(run.folder.path)] == ["step-000001", "step-000003"]
     again = trainer(tmp_path / "r", "train.patience=2")  # a finished run stays finished
     again.train()
     assert again.step == 3

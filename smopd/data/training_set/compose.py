@@ -16,7 +16,7 @@ from typing import Any
 from smopd.data.example import Example
 from smopd.data.sharding import LONGEST, Sharder, check_shards, pieces, shard
 from smopd.data.stats import describe
-from smopd.data.training_set.overlap import LEAST, NEAR, RUN, HeldOut, held_out
+from smopd.data.training_set.overlap import LEAST, NEAR, RUN, HeldOut
 from smopd.data.training_set.readers import READERS, SOURCES, VALIDATION, Item, input_files
 from smopd.errors import UserError
 from smopd.files import file_digest, jsonl, write_json, write_text
@@ -86,7 +86,7 @@ def build(plan: BuildPlan, sharder: Sharder | None = None, track: Track = quiet)
     inputs = sorted(n for domain in plan.domains for n in input_files(plan.raw, domain, plan.validation))
     built.inputs = {name: file_digest(plan.raw / name) for name in inputs}
     with track("reading evaluation sets"):
-        out = held_out(plan.raw, () if plan.validation else plan.domains, plan.evals)
+        out = HeldOut(plan.raw, () if plan.validation else plan.domains, plan.evals)
         if plan.validation:
             out.databases.clear()
     built.evaluation = out.files

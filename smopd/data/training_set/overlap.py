@@ -45,12 +45,29 @@ def _blind_runs(text: str) -> tuple[str, set[tuple[str, ...]]]:
 
 
 class HeldOut:
-    """The evaluation texts by domain, indexed; `files` are what was read (name, sha256, items)."""
+    """The evaluation texts of the raw folder and of `evals`, indexed by domain; `files`: what was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, raw: Path = Path(), domains: Iterable[str] = (), evals: Iterable[str] = ()) -> None:
         self.databases, self.files = set[str](), list[dict[str, Any]]()
         self._exact, self._lengths = set[tuple[str, str]](), list[int]()  # of a text: its number of runs
         self._index: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+        for file, name, task, text_of in HELD_OUT:
+            if task in domains and (path := raw / file).is_file():
+                rows = list(read_rows(path))
+                texts = [text for row in rows if (text := text_of(row)) is not None]
+                for text in texts:
+                    self.add(task, text)
+                if task == "database":
+                    self.databases |= {row["db_id"] for row in rows}
+                entry = {"file": file, "what": name, "items": len(texts)}
+                self.files.append(entry | {"sha256": file_digest(path)})
+        for source in evals:
+            path, examples = Path(source), load_examples(source)
+            for example in examples:
+                self.add(example.task, example.full)
+            self.databases |= {str(e.answer["db_id"]) for e in examples if e.answer.get("db_id")}
+            entry = {"file": path.name, "what": "given with --eval", "items": len(examples)}
+            self.files.append(entry | ({"sha256": file_digest(path)} if path.is_file() else {}))
 
     def add(self, task: str, text: str) -> None:
         blind, runs = _blind_runs(text)
@@ -71,26 +88,3 @@ class HeldOut:
             if count >= max(LEAST, NEAR * min(len(runs), self._lengths[number])):
                 return "nearly the same text"
         return None
-
-
-def held_out(raw: Path, domains: Iterable[str], evals: Iterable[str]) -> HeldOut:
-    """The evaluation files of the raw folder, and any others that `load_examples` reads."""
-    out = HeldOut()
-    for file, name, task, text_of in HELD_OUT:
-        if task in domains and (path := raw / file).is_file():
-            rows = list(read_rows(path))
-            texts = [text for row in rows if (text := text_of(row)) is not None]
-            for text in texts:
-                out.add(task, text)
-            if task == "database":
-                out.databases |= {row["db_id"] for row in rows}
-            out.files.append({"file": file, "what": name, "items": len(texts), "sha256": file_digest(path)})
-    for source in evals:
-        path, examples = Path(source), load_examples(source)
-        for example in examples:
-            out.add(example.task, example.full)
-            if example.answer.get("db_id"):
-                out.databases.add(str(example.answer["db_id"]))
-        entry = {"file": path.name, "what": "given with --eval", "items": len(examples)}
-        out.files.append(entry | ({"sha256": file_digest(path)} if path.is_file() else {}))
-    return out

@@ -1,21 +1,24 @@
 """Reads a reference query of Spider's kind: its tables, columns and values under their natural names."""
 
 import re
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sqlglot import exp
-
-from smopd.data.training_set.nouns import is_noun, plural, singular
+from sqlglot.errors import SqlglotError
 
 Key = tuple[str, str]  # table and column, in lower case
 Forms = dict[type[exp.Expr], str]
 AGGREGATES: Forms = {exp.Avg: "average", exp.Sum: "total", exp.Max: "highest", exp.Min: "lowest"}
 CLAUSES = ("where", "group", "having", "order", "limit")
+_NOUNS = tomllib.loads(Path(__file__).with_name("nouns.toml").read_text(encoding="utf-8"))
+_SINGULAR = {several: one for one, several in _NOUNS["plurals"].items()}
 _READ = {*CLAUSES, "kind", "expressions", "from_", "joins", "distinct", "operation_modifiers"}
 
 
-class Unclear(Exception):
+class Unclear(SqlglotError):
     """A part of the query has no plain wording."""
 
 
@@ -34,13 +37,10 @@ class Schema:
     def __init__(self, row: Mapping[str, Any]) -> None:
         tables = [name.lower() for name in row["table_names_original"]]
         columns = [(tables[t] if t >= 0 else "", c.lower()) for t, c in row["column_names_original"]]
-        natural = {
-            key: row.get(f"{key}_names") or row[f"{key}_names_original"] for key in ("table", "column")
-        }
-        self.tables = {key: _in_words(name) for key, name in zip(tables, natural["table"], strict=True)}
-        self.columns = {
-            key: _in_words(name) for key, (_, name) in zip(columns, natural["column"], strict=True)
-        }
+        natural = {k: row.get(f"{k}_names") or row[f"{k}_names_original"] for k in ("table", "column")}
+        column_names = [_in_words(name) for _, name in natural["column"]]
+        self.tables = dict(zip(tables, map(_in_words, natural["table"]), strict=True))
+        self.columns = dict(zip(columns, column_names, strict=True))
         self.types = dict(zip(columns, row["column_types"], strict=True))
         self.links = [(columns[a], columns[b]) for a, b in row["foreign_keys"]]
         keys = [k if isinstance(k, list) else [k] for k in row["primary_keys"]]
@@ -57,18 +57,13 @@ class Schema:
 class Select:
     """One SELECT over tables that each stand once, joined along foreign keys; anything else is Unclear."""
 
-    where: Any
-    group: Any
-    having: Any
-    order: Any
-    limit: Any
-
     def __init__(self, tree: exp.Expr, schema: Schema, subject: str = "") -> None:
         require(isinstance(tree, exp.Select))
         require(not any(value for name, value in tree.args.items() if name not in _READ))
         self.tree, self.schema = tree, schema
         self.columns = [e.this if isinstance(e, exp.Alias) else e for e in tree.expressions]
-        self.where, self.group, self.having, self.order, self.limit = (tree.args.get(c) for c in CLAUSES)
+        clauses: Any = [tree.args.get(clause) for clause in CLAUSES]
+        self.where, self.group, self.having, self.order, self.limit = clauses
         self.joins = tree.args.get("joins") or []
         self.tables = self._read_tables()  # by alias
         self._check_joins()
@@ -92,11 +87,15 @@ class Select:
             conditions += list(on.flatten()) if isinstance(on, exp.And) else [on] if on else []
         require(len(conditions) >= len(self.joins))  # else some of it is a product
         for pair in conditions:
-            require(isinstance(pair, exp.EQ) and isinstance(pair.this, exp.Column))
-            require(isinstance(pair.expression, exp.Column))
+            require(isinstance(pair, exp.EQ))
             (one, _), (other, _) = self.key(pair.this), self.key(pair.expression)
             # With two links between them, which one is meant would have to be said.
             require(self.schema.count_links(one, other) + self.schema.count_links(other, one) <= 1)
+
+    def require_bare(self) -> None:
+        """One column of one table, and nothing that chooses or orders its rows."""
+        require(len(self.columns) == 1 and not self.joins)
+        require(not any(self.tree.args.get(clause) for clause in CLAUSES))
 
     def _find_subject(self) -> str:
         """The table that the question is about: that of its first column, else the counted one."""
@@ -184,3 +183,46 @@ class Select:
             require(parents)
             unsaid += [table] if parents == 1 else []
         return unsaid
+
+
+# --- singular and plural, by rule
+def is_noun(name: str) -> bool:
+    """Whether a name can be said as it is: "price", but neither "directed by" nor "has pet"."""
+    first, last = name.split()[0], name.split()[-1]
+    participle = re.search(r"[^e]ed$", last) and last not in ("bed", "red")
+    return not participle and first not in _NOUNS["verbs"] and last not in _NOUNS["no_noun"] + _NOUNS["verbs"]
+
+
+def plural(name: str) -> str:
+    """ "name of the singer" -> "names of the singer"."""
+    before, last, after = _split_name(name)
+    if last in _NOUNS["plurals"]:
+        last = _NOUNS["plurals"][last]
+    elif re.search(r"[^aeiou]y$", last):
+        last = f"{last[:-1]}ies"
+    elif re.search(r"(?:ss|us|is|x|z|ch|sh)$", last):
+        last += "es"
+    elif last not in _NOUNS["uncountable"] and last not in _SINGULAR and not last.endswith("s"):
+        last += "s"
+    return before + last + after
+
+
+def singular(name: str) -> str:
+    """ "names of the singer" -> "name of the singer"."""
+    before, last, after = _split_name(name)
+    if last in _SINGULAR:
+        last = _SINGULAR[last]
+    elif re.search(r"[^aeiou]ies$", last) and last not in _NOUNS["uncountable"]:
+        last = f"{last[:-3]}y"
+    elif re.search(r"(?:ss|us|x|ch|sh)es$", last):
+        last = last[:-2]
+    elif last.endswith("s") and not last.endswith(("ss", "us", "is")) and last not in _NOUNS["uncountable"]:
+        last = last[:-1]
+    return before + last + after
+
+
+def _split_name(name: str) -> tuple[str, str, str]:
+    """What stands before the noun, the noun, and what it is of or in."""
+    noun, mark, rest = re.match(r"(.+?)( (?:of|in|for) |$)(.*)", name).groups()  # type: ignore[union-attr]
+    before, space, last = noun.rpartition(" ")
+    return before + space, last, mark + rest

@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Any
 
 from smopd.config_io import flatten
-from smopd.models.checksums import step_of
+from smopd.models.adapter_files import step_of
 from smopd.progress import not_judged
 from smopd.runs import Run
 from smopd.runs.evaluations import BASE
