@@ -145,7 +145,7 @@ def test_a_shipped_study_loads(name):
     assert study.about
     family = name.split("-")[0]
     shared = {"miniature-keep": "miniature", "testbed-keep": "testbed", "real": "everyday"} | dict.fromkeys(
-        (one for one in study_names() if one.startswith(("paper-", "everyday-"))), family
+        (one for one in study_names() if one.startswith(("paper-", "everyday-", "database-"))), family
     )
     assert study.place == shared.get(name, name)
     assert bool(study.paper) == name.startswith("paper-")
