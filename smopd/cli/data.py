@@ -217,6 +217,8 @@ def _sharder(kind: str, out: Path, engine: dict[str, Any], **options: Any) -> An
         if value not in ("rule", other):
             raise UserError(f"--{option}: expected rule or {other}, found {value!r}")
     if kind == "rule":
+        if engine["servers"][0]:
+            raise UserError("--url: the rules ask no endpoint; add --sharder llm")
         return None
     if not engine["servers"][0]:
         raise UserError("--sharder llm needs the endpoint's base URL: --url http://localhost:8000")

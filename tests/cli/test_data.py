@@ -114,6 +114,7 @@ def test_a_task_of_ones_own(smopd, tmp_path, pairs):
         (ROWS, ["--sharder", "magic"], "--sharder: expected rule or llm"),
         (ROWS, ["--fallback", "hope"], "--fallback: expected rule or drop"),
         (ROWS, ["--sharder", "llm"], "--sharder llm needs the endpoint's base URL"),
+        (ROWS, ["--url", "http://localhost:8000"], "--url: the rules ask no endpoint; add --sharder llm"),
         (ROWS, ["--task", "two words"], "--task: expected math, actions, database, code"),
         (ROWS, ["--task", "summary"], "--task: expected math, actions, database, code"),
     ],

@@ -49,7 +49,7 @@ def test_prose_is_wrapped(page: Path):
 
 def test_pages_are_short():
     word_counts = {page.name: len(page.read_text(encoding="utf-8").split()) for page in WRITTEN}
-    assert sum(word_counts[page.name] for page in WRITTEN if page not in FRONT) <= 18_000, word_counts
+    assert sum(word_counts[page.name] for page in WRITTEN if page not in FRONT) <= 18_600, word_counts
     assert {name: count for name, count in word_counts.items() if count > 1_650} == {}
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 140
 
